@@ -1,0 +1,269 @@
+#include "example/common/flags.h"
+
+#include <cmath>
+#include <cstdio>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gflags/gflags.h"
+
+#include "infini_train/include/common/error.h"
+#include "infini_train/include/common/str_cat.h"
+
+DEFINE_string(input_bin, "",
+              "tokens to train on: a token file, a text file (.txt, one token a byte), or a quoted glob of shards");
+DEFINE_string(input_val_bin, "", "tokens for the validation loss");
+DEFINE_int32(val_loss_every, 0, "validation loss every N steps and after the last; 0: never");
+DEFINE_int32(val_batches, 20, "micro-batches of a validation");
+
+DEFINE_string(model, "", "fresh start, random weights: tiny; gpt2: d12, d24, d36, d48; llama3: 1b, 8b");
+DEFINE_string(llmc_filepath, "", "weights to start from: an llm.c .bin file, float32 or bfloat16");
+DEFINE_double(rope_scaling_factor, 8,
+              "llama3: stretch of the rotary frequencies for an .bin file that asks for it but does not say "
+              "how much (LLaMA-3.1: 8, 3.2: 32)");
+DEFINE_uint64(seed, 42, "decides initial weights, dropout and sampling");
+DEFINE_double(dropout, 0,
+              "share of the embedding's and of each residual branch's elements that are dropped, in [0, 1)");
+DEFINE_bool(recompute, false,
+            "keep only the input of each layer and compute the layer again in the backward: less memory, more time");
+
+DEFINE_string(device, "auto", "auto or cpu (this build has no CUDA)");
+DEFINE_string(dtype, "float32",
+              "float32, or bfloat16: weights and activations; master weights and gradients stay float32");
+DEFINE_int32(threads_per_rank, 0, "OpenMP threads; 0: one a core");
+
+DEFINE_int64(batch_size, 4, "rows of a micro-batch");
+DEFINE_int64(sequence_length, 64, "tokens of a row");
+DEFINE_int64(total_batch_size, 0,
+             "tokens of a step; gradients accumulate over total_batch_size / (batch_size x sequence_length) "
+             "micro-batches; 0: one micro-batch");
+DEFINE_int32(num_iteration, 10, "optimizer steps; 0: no training, just the text for --prompt");
+
+DEFINE_string(optimizer, "adamw", "adamw or sgd");
+DEFINE_double(learning_rate, 3e-4, "peak learning rate");
+DEFINE_string(lr_schedule, "cosine",
+              "constant, linear, cosine or wsd (stable, then linear over the last fifth); from the peak to "
+              "final_lr_fraction of it");
+DEFINE_int32(warmup_iterations, 0, "steps over which the learning rate rises to its peak");
+DEFINE_double(final_lr_fraction, 1, "learning rate after the last step, as a fraction of the peak");
+DEFINE_double(weight_decay, 0, "decay of parameters with two or more dimensions");
+DEFINE_double(beta1, 0.9, "AdamW: memory of the gradient");
+DEFINE_double(beta2, 0.95, "AdamW: memory of the squared gradient");
+DEFINE_double(eps, 1e-8, "AdamW: added to the root of the squared gradient");
+DEFINE_double(momentum, 0, "SGD: memory of the gradient; 0: plain");
+DEFINE_double(grad_clip, 0, "largest global norm of the gradient; 0: no clipping");
+
+DEFINE_string(tokenizer, "byte", "of --prompt and of generated text: byte (one token a byte)");
+DEFINE_string(prompt, "", "text that generation goes on from; written after the last step");
+DEFINE_int32(text_length, 64, "tokens to generate");
+DEFINE_double(temperature, 1, "of sampling; 0: always the likeliest token");
+DEFINE_int32(sample_every, 0, "generate a text every N steps; 0: never");
+
+DEFINE_string(metrics_file, "",
+              "one JSON object a step is appended here: step, loss, grad_norm, lr, ms, tokens_per_s, peak_bytes");
+
+namespace infini_train {
+namespace {
+
+struct FlagGroup {
+    std::string_view title;
+    std::vector<const char*> flags;
+};
+
+std::vector<FlagGroup> FlagGroups() {
+    return {
+        {"Data", {"input_bin", "input_val_bin", "val_loss_every", "val_batches"}},
+        {"Model", {"model", "llmc_filepath", "rope_scaling_factor", "seed", "dropout", "recompute"}},
+        {"Device", {"device", "dtype", "threads_per_rank"}},
+        {"Batch", {"batch_size", "sequence_length", "total_batch_size", "num_iteration"}},
+        {"Optimizer",
+         {"optimizer", "learning_rate", "lr_schedule", "warmup_iterations", "final_lr_fraction", "weight_decay",
+          "beta1", "beta2", "eps", "momentum", "grad_clip"}},
+        {"Text", {"tokenizer", "prompt", "text_length", "temperature", "sample_every"}},
+        {"Output", {"metrics_file"}},
+    };
+}
+
+void PrintHelp(const char* program) {
+    std::printf(
+        "Trains a language model, or goes on from a prompt.\n\n"
+        "  %s --model tiny --input_bin tokens.bin --num_iteration 100\n"
+        "  %s --llmc_filepath weights.bin --num_iteration 0 --prompt \"Once\" --text_length 100 --temperature 0\n",
+        program, program);
+    for (const FlagGroup& group : FlagGroups()) {
+        std::printf("\n%s\n", std::string(group.title).c_str());
+        for (const char* name : group.flags) {
+            gflags::CommandLineFlagInfo info;
+            gflags::GetCommandLineFlagInfo(name, &info);
+            const std::string value = info.default_value.empty() ? "" : " [" + info.default_value + "]";
+            std::printf("  --%s%s\n      %s\n", name, value.c_str(), info.description.c_str());
+        }
+    }
+}
+
+bool IsOurs(const std::string& name) {
+    for (const FlagGroup& group : FlagGroups()) {
+        for (const char* flag : group.flags) {
+            if (name == flag) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/// gflags' own parser ends the process on an error with its own exit code, so the words are read here and set one by
+/// one.
+bool ReadCommandLine(int argc, char** argv) {
+    for (int i = 1; i < argc; ++i) {
+        const std::string word = argv[i];
+        const size_t dashes = word.rfind("--", 0) == 0 ? 2 : 1;
+        if (word.size() < 2 || word[0] != '-') {
+            throw Error({.where = word, .what = "not a flag; flags begin with -- (see --help)"});
+        }
+        const size_t equals = word.find('=');
+        std::string name = word.substr(dashes, equals == std::string::npos ? equals : equals - dashes);
+        if (name == "help" || name == "h") {
+            PrintHelp(argv[0]);
+            return false;
+        }
+        bool negated = false;
+        if (!IsOurs(name) && name.rfind("no", 0) == 0 && IsOurs(name.substr(2))) {
+            name = name.substr(2);
+            negated = true;
+        }
+        gflags::CommandLineFlagInfo info;
+        if (!IsOurs(name) || !gflags::GetCommandLineFlagInfo(name.c_str(), &info) || (negated && info.type != "bool")) {
+            throw Error({.where = "--" + name, .what = "unknown flag (see --help)"});
+        }
+        std::string value;
+        if (equals != std::string::npos) {
+            value = word.substr(equals + 1);
+        } else if (info.type == "bool") {
+            value = negated ? "false" : "true";
+        } else if (i + 1 < argc) {
+            value = argv[++i];
+        } else {
+            throw Error({.where = "--" + name, .what = "no value", .wanted = info.type});
+        }
+        if (gflags::SetCommandLineOption(name.c_str(), value.c_str()).empty()) {
+            throw Error({.where = "--" + name, .what = "not a value of this flag", .got = value, .wanted = info.type});
+        }
+    }
+    return true;
+}
+
+[[noreturn]] void Refuse(const char* flag, const std::string& what, const std::string& got, const std::string& wanted) {
+    throw Error({.where = std::string("--") + flag, .what = what, .got = got, .wanted = wanted});
+}
+
+template <typename T>
+T AtLeast(const char* flag, T value, T least) {
+    // Also refuses NaN.
+    if (!(value >= least) || !std::isfinite(static_cast<double>(value))) {
+        Refuse(flag, "out of range", StrCat(value), StrCat("at least ", least));
+    }
+    return value;
+}
+
+float Fraction(const char* flag, double value, bool may_be_one) {
+    if (!(value >= 0.0 && (value < 1.0 || (may_be_one && value == 1.0)))) {
+        Refuse(flag, "out of range", StrCat(value), may_be_one ? "0 to 1" : "0 to less than 1");
+    }
+    return static_cast<float>(value);
+}
+
+bool Choice(const char* flag, const std::string& value, const char* first, const char* second) {
+    if (value != first && value != second) {
+        Refuse(flag, "unknown value", value, StrCat(first, " or ", second));
+    }
+    return value == first;
+}
+
+int NumMicrobatches(int64_t batch_size, int64_t sequence_length, int64_t total) {
+    int64_t microbatch_tokens = 0;
+    if (__builtin_mul_overflow(batch_size, sequence_length, &microbatch_tokens) || microbatch_tokens > INT32_MAX) {
+        Refuse("batch_size", "too many tokens in a micro-batch", StrCat(batch_size, " rows of ", sequence_length),
+               StrCat("at most ", INT32_MAX));
+    }
+    if (total == 0) {
+        return 1;
+    }
+    if (total % microbatch_tokens != 0 || total / microbatch_tokens > INT32_MAX) {
+        Refuse("total_batch_size", "not a whole number of micro-batches", StrCat(total, " tokens"),
+               StrCat("a multiple of batch_size x sequence_length = ", batch_size, " x ", sequence_length, " = ",
+                      microbatch_tokens));
+    }
+    return static_cast<int>(total / microbatch_tokens);
+}
+
+ProgramOptions CheckedOptions() {
+    if (!FLAGS_model.empty() && !FLAGS_llmc_filepath.empty()) {
+        Refuse("model", "excludes --llmc_filepath", FLAGS_model, "one of the two");
+    }
+    if (FLAGS_model.empty() && FLAGS_llmc_filepath.empty()) {
+        throw Error({.where = "--model",
+                     .what = "no model",
+                     .wanted = "--model tiny for random weights, or --llmc_filepath FILE"});
+    }
+    Choice("device", FLAGS_device, "auto", "cpu");
+    if (FLAGS_tokenizer != "byte") {
+        Refuse("tokenizer", "unknown value", FLAGS_tokenizer, "byte");
+    }
+    if (FLAGS_val_loss_every > 0 && FLAGS_input_val_bin.empty()) {
+        Refuse("val_loss_every", "needs --input_val_bin", StrCat(FLAGS_val_loss_every), "a token file to validate on");
+    }
+    ProgramOptions options = {
+        .input_bin = FLAGS_input_bin,
+        .input_val_bin = FLAGS_input_val_bin,
+        .val_loss_every = AtLeast("val_loss_every", FLAGS_val_loss_every, 0),
+        .val_batches = AtLeast("val_batches", FLAGS_val_batches, 1),
+        .model = FLAGS_model,
+        .llmc_filepath = FLAGS_llmc_filepath,
+        .rope_scaling_factor = static_cast<float>(AtLeast("rope_scaling_factor", FLAGS_rope_scaling_factor, 1.0)),
+        .seed = FLAGS_seed,
+        .dropout = Fraction("dropout", FLAGS_dropout, false),
+        .recompute = FLAGS_recompute,
+        .threads_per_rank = AtLeast("threads_per_rank", FLAGS_threads_per_rank, 0),
+        .dtype = Choice("dtype", FLAGS_dtype, "float32", "bfloat16") ? DataType::kFloat32 : DataType::kBFloat16,
+        .batch_size = AtLeast<int64_t>("batch_size", FLAGS_batch_size, 1),
+        .sequence_length = AtLeast<int64_t>("sequence_length", FLAGS_sequence_length, 1),
+        .num_iteration = AtLeast("num_iteration", FLAGS_num_iteration, 0),
+        .use_adamw = Choice("optimizer", FLAGS_optimizer, "adamw", "sgd"),
+        .beta1 = Fraction("beta1", FLAGS_beta1, false),
+        .beta2 = Fraction("beta2", FLAGS_beta2, false),
+        .eps = static_cast<float>(AtLeast("eps", FLAGS_eps, 0.0)),
+        .momentum = Fraction("momentum", FLAGS_momentum, false),
+        .weight_decay = static_cast<float>(AtLeast("weight_decay", FLAGS_weight_decay, 0.0)),
+        .grad_clip = static_cast<float>(AtLeast("grad_clip", FLAGS_grad_clip, 0.0)),
+        .lr = {.kind = optimizers::ParseLrScheduleKind(FLAGS_lr_schedule),
+               .peak_lr = AtLeast("learning_rate", FLAGS_learning_rate, 0.0),
+               .warmup_steps = AtLeast("warmup_iterations", FLAGS_warmup_iterations, 0),
+               .total_steps = FLAGS_num_iteration,
+               .final_fraction = Fraction("final_lr_fraction", FLAGS_final_lr_fraction, true)},
+        .prompt = FLAGS_prompt,
+        .text_length = AtLeast("text_length", FLAGS_text_length, 0),
+        .temperature = static_cast<float>(AtLeast("temperature", FLAGS_temperature, 0.0)),
+        .sample_every = AtLeast("sample_every", FLAGS_sample_every, 0),
+        .metrics_file = FLAGS_metrics_file,
+    };
+    options.num_microbatches = NumMicrobatches(options.batch_size, options.sequence_length,
+                                               AtLeast<int64_t>("total_batch_size", FLAGS_total_batch_size, 0));
+    if (options.num_iteration == 0 && options.prompt.empty()) {
+        Refuse("num_iteration", "nothing to do without --prompt", "0", "steps to train, or a prompt to go on from");
+    }
+    return options;
+}
+
+}  // namespace
+
+bool ParseFlags(int argc, char** argv, ProgramOptions* options) {
+    if (!ReadCommandLine(argc, argv)) {
+        return false;
+    }
+    *options = CheckedOptions();
+    return true;
+}
+
+}  // namespace infini_train

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "infini_train/include/core/dtype.h"
+#include "infini_train/include/optimizer/lr_schedule.h"
+
+namespace infini_train {
+
+/// What the flags of ./gpt2 and ./llama3 say, checked as far as that needs no file. Each flag is described in flags.cc.
+struct ProgramOptions {
+    std::string input_bin;
+    std::string input_val_bin;
+    int val_loss_every = 0;
+    int val_batches = 0;
+
+    std::string model;
+    std::string llmc_filepath;
+    float rope_scaling_factor = 8.0f;
+    uint64_t seed = 0;
+    float dropout = 0.0f;
+    bool recompute = false;
+
+    int threads_per_rank = 0;
+    DataType dtype = DataType::kFloat32;
+
+    int64_t batch_size = 0;
+    int64_t sequence_length = 0;
+    int num_microbatches = 0;
+    int num_iteration = 0;
+
+    bool use_adamw = true;
+    float beta1 = 0.0f;
+    float beta2 = 0.0f;
+    float eps = 0.0f;
+    float momentum = 0.0f;
+    float weight_decay = 0.0f;
+    float grad_clip = 0.0f;
+    optimizers::LrScheduleOptions lr;
+
+    std::string prompt;
+    int text_length = 0;
+    float temperature = 0.0f;
+    int sample_every = 0;
+
+    std::string metrics_file;
+};
+
+/// Parses and checks. Prints the help and returns false for --help. Throws Error for anything that is not a flag or not
+/// a value of it.
+bool ParseFlags(int argc, char** argv, ProgramOptions* options);
+
+}  // namespace infini_train

@@ -1,0 +1,80 @@
+#include "example/common/generate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "infini_train/include/autograd/grad_mode.h"
+#include "infini_train/include/common/error.h"
+#include "infini_train/include/common/str_cat.h"
+#include "infini_train/include/core/random.h"
+#include "infini_train/include/kernels/cast.h"
+
+namespace infini_train {
+namespace {
+
+/// Logits over the real vocabulary at the last position.
+std::vector<float> NextLogits(const Model& model, std::span<const int32_t> tokens) {
+    const Device& device = model.net->Parameters().front()->device();
+    const int64_t length = static_cast<int64_t>(tokens.size());
+    const std::shared_ptr<Tensor> ids =
+        Tensor::FromVector(std::vector<int32_t>(tokens.begin(), tokens.end()), {1, length}, device);
+    const std::shared_ptr<Tensor> logits = model.net->Forward({ids})[0];
+    const std::shared_ptr<Tensor> last = logits->View({length, logits->dim(-1)})->Slice(length - 1, length);
+    const std::shared_ptr<Tensor> wide = Tensor::Empty(last->shape(), DataType::kFloat32, device);
+    kernels::cast(device.type, *last, *wide);
+    std::vector<float> row = wide->ToVector<float>();
+    row.resize(static_cast<size_t>(model.vocab_size));
+    return row;
+}
+
+/// The token where the running sum of the probabilities passes a uniform number.
+int32_t Sample(const std::vector<float>& logits, float temperature, float uniform) {
+    const float largest = *std::max_element(logits.begin(), logits.end());
+    std::vector<double> weights;
+    double total = 0.0;
+    for (const float logit : logits) {
+        weights.push_back(std::exp(static_cast<double>(logit - largest) / static_cast<double>(temperature)));
+        total += weights.back();
+    }
+    double left = static_cast<double>(uniform) * total;
+    for (size_t token = 0; token < weights.size(); ++token) {
+        left -= weights[token];
+        if (left < 0.0) {
+            return static_cast<int32_t>(token);
+        }
+    }
+    return static_cast<int32_t>(weights.size() - 1);
+}
+
+}  // namespace
+
+std::vector<int32_t> Generate(const Model& model, std::span<const int32_t> prompt, const GenerateOptions& options) {
+    if (prompt.empty()) {
+        throw Error({.where = "--prompt", .what = "is empty", .wanted = "at least one token to go on from"});
+    }
+    for (const int32_t token : prompt) {
+        if (token < 0 || token >= model.vocab_size) {
+            throw Error({.where = "--prompt",
+                         .what = "holds a token that the model does not have",
+                         .got = StrCat(token),
+                         .wanted = StrCat("below ", model.vocab_size)});
+        }
+    }
+    const autograd::NoGradGuard no_grad;
+    model.dropout_position->training = false;
+    const RandomStream random = {.seed = options.seed, .stream = StreamOf("generate")};
+    std::vector<int32_t> tokens(prompt.begin(), prompt.end());
+    for (int i = 0; i < options.num_tokens; ++i) {
+        const size_t window = std::min(tokens.size(), static_cast<size_t>(model.block_size));
+        const std::vector<float> logits = NextLogits(model, std::span(tokens).last(window));
+        if (options.temperature == 0.0f) {
+            tokens.push_back(static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin()));
+        } else {
+            tokens.push_back(Sample(logits, options.temperature, Uniform(random, static_cast<uint64_t>(i))));
+        }
+    }
+    return tokens;
+}
+
+}  // namespace infini_train

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "infini_train/include/nn/module.h"
+
+namespace infini_train::nn {
+
+/// kernels/layer_norm.h. Parameters: weight [dim], starts at 1; bias [dim], starts at 0.
+/// Forward: {x [..., dim]} -> {y [..., dim]}
+class LayerNorm : public Module {
+ public:
+    struct Options {
+        int64_t dim = 0;
+        float eps = 1e-5f;
+    };
+    LayerNorm(const Options& options, const Device& device);
+
+    TensorList Forward(const TensorList& inputs) override;
+
+ protected:
+    void InitializeOwn(uint64_t seed, const std::string& prefix) override;
+
+ private:
+    float eps_;
+    ParameterSlot weight_;
+    ParameterSlot bias_;
+};
+
+}  // namespace infini_train::nn

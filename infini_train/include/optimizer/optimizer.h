@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "infini_train/include/core/tensor.h"
+#include "infini_train/include/kernels/optimizer_step.h"
+
+namespace infini_train::optimizers {
+
+/// What an optimizer remembers of its parameters: one float32 tensor a parameter, in their order and shapes.
+struct Moments {
+    std::string name;
+    TensorList tensors;
+};
+
+/// Updates a list of parameters from their gradients, the same list from construction to the end.
+///
+/// A parameter is float32, or has a float32 master, which is updated while the parameter becomes its rounded copy. One
+/// that has no gradient in a step is left as it is: values and moments. Weight decay applies to parameters of two or
+/// more dimensions only, whatever module they are in: gains and biases never decay.
+class Optimizer {
+ public:
+    Optimizer(const Optimizer&) = delete;
+    Optimizer& operator=(const Optimizer&) = delete;
+    virtual ~Optimizer() = default;
+
+    const TensorList& parameters() const { return parameters_; }
+    float lr() const { return lr_; }
+    void set_lr(float lr) { lr_ = lr; }
+    /// Steps taken so far; the next Step counts from there.
+    int64_t step() const { return step_; }
+    void set_step(int64_t step) { step_ = step; }
+    /// All there is to save of an optimizer but its step. The tensors are the ones it works with.
+    const std::vector<Moments>& moments() const { return moments_; }
+
+    /// One step with the gradients times grad_scale ([1] float32, on the device of the parameters). A scale that is not
+    /// finite changes no value and no moment, but counts as a step.
+    void Step(const Tensor& grad_scale);
+    /// One step with the gradients as they are.
+    void Step();
+    void ClearGrads();
+
+ protected:
+    /// CHECKs that no parameter is there twice, nor two over the same memory: it would be updated twice.
+    Optimizer(TensorList parameters, float lr, float weight_decay);
+
+    /// Adds zeros for every parameter. The first moments added are the kernels' moment1, the second their moment2.
+    void AddMoments(const std::string& name);
+    /// Runs the kernel on the parameters that have a gradient, of which there is at least one.
+    virtual void Apply(std::span<const kernels::OptimizerParameter> parameters, const Tensor& grad_scale) = 0;
+
+ private:
+    TensorList parameters_;
+    float lr_;
+    float weight_decay_;
+    int64_t step_ = 0;
+    std::vector<Moments> moments_;
+    std::shared_ptr<Tensor> unit_scale_;                // null without parameters
+    std::vector<kernels::OptimizerParameter> updates_;  // of the current step; kept for its memory
+};
+
+}  // namespace infini_train::optimizers

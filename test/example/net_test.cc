@@ -1,0 +1,150 @@
+// The two models as modules: a whole model against its slices, both against themselves in other ways of computing.
+
+#include <cmath>
+#include <memory>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+#include "example/gpt2/net.h"
+#include "example/llama3/net.h"
+#include "infini_train/include/autograd/engine.h"
+#include "infini_train/include/nn/modules/loss.h"
+#include "infini_train/include/nn/state_dict.h"
+
+namespace infini_train {
+namespace {
+
+gpt2::Gpt2Config SmallGpt2() {
+    return {.block_size = 16,
+            .vocab_size = 11,
+            .padded_vocab_size = 13,
+            .num_layers = 3,
+            .num_heads = 2,
+            .num_channels = 8};
+}
+
+llama3::Llama3Config SmallLlama() {
+    return {.block_size = 16,
+            .vocab_size = 11,
+            .num_layers = 3,
+            .num_heads = 4,
+            .num_kv_heads = 2,
+            .num_channels = 16,
+            .hidden_size = 24,
+            .tied_head = false};
+}
+
+template <typename Net, typename Config>
+std::shared_ptr<Net> Make(const Config& config, int begin, int end, const Device& device,
+                          const std::shared_ptr<nn::DropoutPosition>& position) {
+    auto net = std::make_shared<Net>(config, LayerRange{.begin = begin, .end = end, .num_layers = config.num_layers},
+                                     position, device);
+    net->Initialize(9);
+    return net;
+}
+
+std::shared_ptr<Tensor> Ids(const Device& device) {
+    return Tensor::FromVector(std::vector<int32_t>{1, 2, 3, 4, 10, 0, 5, 5, 7, 8}, {2, 5}, device);
+}
+
+std::shared_ptr<Tensor> LossOf(const std::shared_ptr<Tensor>& logits, const Device& device) {
+    const auto targets = Tensor::FromVector(std::vector<int32_t>{2, 3, 4, 10, 0, 5, -100, 7, 8, 9}, {2, 5}, device);
+    return nn::CrossEntropyLoss({.vocab_size = 11}).Forward({logits, targets})[0];
+}
+
+template <typename Net, typename Config>
+void ExpectSlicesToBeTheWhole(const Config& config) {
+    const Device device = MakeCpuDevice();
+    const auto position = std::make_shared<nn::DropoutPosition>();
+    const std::shared_ptr<nn::Module> whole = Make<Net>(config, 0, 3, device, position);
+    const std::shared_ptr<nn::Module> first = Make<Net>(config, 0, 1, device, position);
+    const std::shared_ptr<nn::Module> middle = Make<Net>(config, 1, 2, device, position);
+    const std::shared_ptr<nn::Module> last = Make<Net>(config, 2, 3, device, position);
+    const auto whole_state = nn::StateDict(*whole);
+    size_t num_named = 0;
+    for (const auto& slice : {first, middle, last}) {
+        for (const auto& [name, values] : nn::StateDict(*slice)) {
+            // A tied head far from its embedding is a parameter of its own, which takes the embedding's values.
+            const auto& wanted = whole_state.contains(name) ? whole_state.at(name) : whole_state.at("wte.weight");
+            values->CopyFrom(*wanted);
+            num_named += whole_state.contains(name) ? 1 : 0;
+        }
+    }
+    EXPECT_EQ(num_named, whole_state.size());
+    const std::shared_ptr<Tensor> loss = LossOf(whole->Forward({Ids(device)})[0], device);
+    const std::shared_ptr<Tensor> sliced =
+        LossOf(last->Forward(middle->Forward(first->Forward({Ids(device)})))[0], device);
+    EXPECT_EQ(loss->ToVector<float>(), sliced->ToVector<float>());
+    autograd::Backward({loss}, {nullptr});
+    autograd::Backward({sliced}, {nullptr});
+    for (const nn::NamedParameter& parameter : middle->NamedParameters()) {
+        for (const nn::NamedParameter& other : whole->NamedParameters()) {
+            if (other.name == parameter.name) {
+                EXPECT_EQ(other.tensor->grad()->ToVector<float>(), parameter.tensor->grad()->ToVector<float>())
+                    << other.name;
+            }
+        }
+    }
+}
+
+TEST(Net, SlicesOfAModelAreTheWhole) {
+    ExpectSlicesToBeTheWhole<gpt2::Gpt2>(SmallGpt2());
+    ExpectSlicesToBeTheWhole<llama3::Llama3>(SmallLlama());
+}
+
+template <typename Net, typename Config>
+std::vector<std::vector<float>> GradsOf(const Config& config, DataType dtype) {
+    const Device device = MakeCpuDevice();
+    const auto position = std::make_shared<nn::DropoutPosition>();
+    const auto net = Make<Net>(config, 0, 3, device, position);
+    net->To(dtype);
+    const std::shared_ptr<Tensor> loss = LossOf(net->Forward({Ids(device)})[0], device);
+    position->step = 77;  // another micro-batch comes before the backward
+    autograd::Backward({loss}, {nullptr});
+    nn::ReduceTiedGrads(*net);
+    std::vector<std::vector<float>> grads = {loss->ToVector<float>()};
+    for (const std::shared_ptr<Tensor>& parameter : net->Parameters()) {
+        grads.push_back(parameter->grad()->ToVector<float>());
+    }
+    return grads;
+}
+
+TEST(Net, RecomputeGivesTheSameBits) {
+    for (const DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
+        gpt2::Gpt2Config gpt2 = SmallGpt2();
+        gpt2.dropout = 0.3f;
+        gpt2::Gpt2Config gpt2_recompute = gpt2;
+        gpt2_recompute.recompute = true;
+        EXPECT_EQ(GradsOf<gpt2::Gpt2>(gpt2, dtype), GradsOf<gpt2::Gpt2>(gpt2_recompute, dtype));
+        llama3::Llama3Config llama = SmallLlama();
+        llama3::Llama3Config llama_recompute = llama;
+        llama_recompute.recompute = true;
+        EXPECT_EQ(GradsOf<llama3::Llama3>(llama, dtype), GradsOf<llama3::Llama3>(llama_recompute, dtype));
+    }
+}
+
+TEST(Net, Bfloat16IsNearFloat32) {
+    const auto wide = GradsOf<llama3::Llama3>(SmallLlama(), DataType::kFloat32);
+    const auto narrow = GradsOf<llama3::Llama3>(SmallLlama(), DataType::kBFloat16);
+    EXPECT_NEAR(wide[0][0], narrow[0][0], 0.02f * wide[0][0]);
+    EXPECT_NE(wide[0][0], narrow[0][0]);
+}
+
+TEST(Net, DropoutChangesTheLossInTrainingOnly) {
+    const Device device = MakeCpuDevice();
+    gpt2::Gpt2Config config = SmallGpt2();
+    const auto plain_position = std::make_shared<nn::DropoutPosition>();
+    const float plain =
+        LossOf(Make<gpt2::Gpt2>(config, 0, 3, device, plain_position)->Forward({Ids(device)})[0], device)
+            ->ToVector<float>()[0];
+    config.dropout = 0.5f;
+    const auto position = std::make_shared<nn::DropoutPosition>();
+    const auto net = Make<gpt2::Gpt2>(config, 0, 3, device, position);
+    EXPECT_NE(LossOf(net->Forward({Ids(device)})[0], device)->ToVector<float>()[0], plain);
+    position->training = false;
+    EXPECT_EQ(LossOf(net->Forward({Ids(device)})[0], device)->ToVector<float>()[0], plain);
+}
+
+}  // namespace
+}  // namespace infini_train
