@@ -13,10 +13,10 @@ namespace infini_train {
 
 /// What the common training loop needs to know of a model, its weights in place.
 struct Model {
-    std::string name;                     // for the first line: "gpt2 tiny"
+    std::string name = {};                // for the first line: "gpt2 tiny"
     std::vector<std::string> notes = {};  // what the user should know of the weights
-    std::shared_ptr<nn::Module> net;
-    std::shared_ptr<nn::DropoutPosition> dropout_position;
+    std::shared_ptr<nn::Module> net = nullptr;
+    std::shared_ptr<nn::DropoutPosition> dropout_position = nullptr;
     int64_t block_size = 0;
     int64_t vocab_size = 0;
 };

@@ -92,7 +92,8 @@ void Train(const Model& model, const ProgramOptions& options, const Device& devi
     for (int64_t step = 0; step < options.num_iteration; ++step) {
         const auto start = std::chrono::steady_clock::now();
         optimizer->set_lr(optimizers::LearningRate(options.lr, step));
-        const StepResult result = TrainStep(model, dataset, shape, step, options.grad_clip, *optimizer);
+        const StepResult result = TrainStep(model, ReadStep(dataset, shape, step, device), shape.batch_size, step,
+                                            options.grad_clip, *optimizer);
         const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
         const StepMetrics metrics = {
             .step = step + 1,

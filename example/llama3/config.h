@@ -17,7 +17,8 @@ struct Llama3Config {
     int64_t hidden_size = 8192;  // of the MLP
     float norm_eps = 1e-5f;
     float rope_theta = 500000.0f;
-    float rope_scaling_factor = 1.0f;  // LLaMA-3.1: 8, LLaMA-3.2: 32; 1: none
+    float rope_scaling_factor = 1.0f;        // LLaMA-3.1: 8, LLaMA-3.2: 32; 1: none
+    int64_t rope_original_positions = 8192;  // the context that the model had before its frequencies were scaled
     bool tied_head = true;
     float dropout = 0.0f;
     bool recompute = false;

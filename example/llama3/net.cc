@@ -74,7 +74,8 @@ Llama3::Llama3(const Llama3Config& config, const LayerRange& layers,
         nn::MakeRotaryAngles({.head_dim = config.num_channels / config.num_heads,
                               .max_positions = config.block_size,
                               .theta = config.rope_theta,
-                              .scaling_factor = config.rope_scaling_factor},
+                              .scaling_factor = config.rope_scaling_factor,
+                              .original_positions = config.rope_original_positions},
                              device);
     std::vector<std::shared_ptr<nn::Module>> blocks;
     for (int layer = layers.begin; layer < layers.end; ++layer) {

@@ -75,7 +75,8 @@ TEST_F(BadInput, FilesThatAreMissingOrWrong) {
     ExpectRefusal({"--llmc_filepath", missing, "--input_bin", tokens_}, {missing});
     ExpectRefusal({"--model", "tiny", "--input_bin", missing}, {missing});
     ExpectRefusal({"--llmc_filepath", tokens_, "--input_bin", tokens_}, {tokens_, "magic"});
-    ExpectRefusal({"--model", "tiny", "--input_bin", weights_}, {weights_, "magic"});
+    ExpectRefusal({"--model", "tiny", "--input_bin", weights_},
+                  {weights_, "GPT-2 weights file", "wanted a token file"});
     ExpectRefusal({"--llmc_filepath", kReference + "llama_tiny.bin", "--input_bin", tokens_},
                   {"llama_tiny.bin", "magic"});
     ExpectRefusal({"--llmc_filepath", weights_, "--input_bin", tokens_}, {"gpt2_tiny.bin", "magic"}, "llama3");
@@ -87,9 +88,9 @@ TEST_F(BadInput, FilesThatAreMissingOrWrong) {
     ExpectRefusal({"--llmc_filepath", bad, "--input_bin", tokens_}, {bad, "size"});
     const std::string tokens = ReadTextFile(tokens_);
     WriteTextFile(bad, tokens.substr(0, tokens.size() - 1));
-    ExpectRefusal({"--model", "tiny", "--input_bin", bad}, {bad, "size"});
+    ExpectRefusal({"--model", "tiny", "--input_bin", bad}, {bad, "bytes", "9024"});
     WriteTextFile(bad, tokens + "x");
-    ExpectRefusal({"--model", "tiny", "--input_bin", bad}, {bad, "size"});
+    ExpectRefusal({"--model", "tiny", "--input_bin", bad}, {bad, "bytes", "9024"});
     std::string outside = tokens;
     outside[1024 + 2 * 7] = '\xff';
     outside[1024 + 2 * 7 + 1] = '\xff';

@@ -21,7 +21,8 @@ struct LlmcLlama3Header {
     bool use_scaled_rope = false;
     bool head_is_tied = false;  // the bytes of lm_head.weight, which is always there, are those of wte.weight
     DataType dtype = DataType::kFloat32;
-    std::vector<std::string> notes;  // lines for the user: what the file does not say, and what does not fit together
+    std::vector<std::string> notes =
+        {};  // lines for the user: what the file does not say, and what does not fit together
 };
 
 struct LlmcLlama3File {

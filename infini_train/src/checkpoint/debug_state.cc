@@ -54,7 +54,7 @@ DebugState Read(std::shared_ptr<const ReadOnlyFile> file, int64_t batch_size, in
     const std::optional<uint64_t> num_logits = CheckedMultiply(num_tokens, static_cast<uint64_t>(vocab_size));
     const std::optional<uint64_t> logits_bytes =
         num_logits.has_value() ? CheckedMultiply(*num_logits, sizeof(float)) : std::nullopt;
-    const std::optional<uint64_t> gradient_bytes = NumBytes(layout, DataType::kFloat32);
+    const std::optional<uint64_t> gradient_bytes = CountBytes(layout, DataType::kFloat32);
     const uint64_t other_bytes = kHeaderBytes + 2 * num_tokens * sizeof(int32_t) + sizeof(float);
     std::optional<uint64_t> wanted_bytes;
     if (logits_bytes.has_value() && gradient_bytes.has_value()) {

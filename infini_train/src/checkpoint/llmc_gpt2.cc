@@ -40,7 +40,7 @@ LlmcGpt2File OpenLlmcGpt2(const std::string& path) {
     auto file = std::make_shared<const ReadOnlyFile>(path);
     const LlmcGpt2Header header = ParseGpt2Header(LlmcHeader(*file));
     const LlmcLayout layout = Gpt2Layout(header);
-    const std::optional<uint64_t> data_bytes = NumBytes(layout, header.dtype);
+    const std::optional<uint64_t> data_bytes = CountBytes(layout, header.dtype);
     CheckFileSize(*file, data_bytes.has_value() ? CheckedAdd(*data_bytes, kHeaderBytes) : std::nullopt);
     return {.header = header, .weights = MakeWeightFile(file, layout, header.dtype, kHeaderBytes)};
 }

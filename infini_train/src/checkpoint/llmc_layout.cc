@@ -54,7 +54,7 @@ LlmcLayout Llama3Layout(const LlmcLlama3Header& header) {
             .num_layers = header.num_layers};
 }
 
-std::optional<uint64_t> NumElements(const LlmcLayout& layout) {
+std::optional<uint64_t> CountElements(const LlmcLayout& layout) {
     std::optional<uint64_t> total = 0;
     for (const LlmcLayout::Tensor& tensor : layout.tensors) {
         std::optional<uint64_t> size = tensor.is_per_layer ? static_cast<uint64_t>(layout.num_layers) : 1;
@@ -66,8 +66,8 @@ std::optional<uint64_t> NumElements(const LlmcLayout& layout) {
     return total;
 }
 
-std::optional<uint64_t> NumBytes(const LlmcLayout& layout, DataType dtype) {
-    const std::optional<uint64_t> num_elements = NumElements(layout);
+std::optional<uint64_t> CountBytes(const LlmcLayout& layout, DataType dtype) {
+    const std::optional<uint64_t> num_elements = CountElements(layout);
     return num_elements.has_value() ? CheckedMultiply(*num_elements, SizeOf(dtype)) : std::nullopt;
 }
 
@@ -76,7 +76,7 @@ std::vector<PlacedTensor> Place(const LlmcLayout& layout, DataType dtype, uint64
     uint64_t offset = first_byte;
     for (const LlmcLayout::Tensor& tensor : layout.tensors) {
         const int64_t count = tensor.is_per_layer ? layout.num_layers : 1;
-        const uint64_t size_bytes = static_cast<uint64_t>(infini_train::NumElements(tensor.shape)) * SizeOf(dtype);
+        const uint64_t size_bytes = static_cast<uint64_t>(NumElements(tensor.shape)) * SizeOf(dtype);
         for (int64_t layer = 0; layer < count; ++layer) {
             placed.push_back({.name = tensor.is_per_layer ? StrCat("h.", layer, ".", tensor.name) : tensor.name,
                               .entry = {.offset = offset,

@@ -29,15 +29,15 @@ LlmcLayout Gpt2Layout(const LlmcGpt2Header& header);
 LlmcLayout Llama3Layout(const LlmcLlama3Header& header);
 
 /// Elements of all tensors of all layers; nothing when they do not fit 64 bits.
-std::optional<uint64_t> NumElements(const LlmcLayout& layout);
+std::optional<uint64_t> CountElements(const LlmcLayout& layout);
 /// Bytes of all tensors; nothing when they do not fit 64 bits.
-std::optional<uint64_t> NumBytes(const LlmcLayout& layout, DataType dtype);
+std::optional<uint64_t> CountBytes(const LlmcLayout& layout, DataType dtype);
 
 struct PlacedTensor {
     std::string name;
     WeightFile::Entry entry;
 };
-/// Every tensor of every layer in the order of the file, the first at this byte. The layout's NumBytes must have been
+/// Every tensor of every layer in the order of the file, the first at this byte. The layout's CountBytes must have been
 /// checked.
 std::vector<PlacedTensor> Place(const LlmcLayout& layout, DataType dtype, uint64_t first_byte);
 /// The same as a table.

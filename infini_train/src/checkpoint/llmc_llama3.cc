@@ -72,8 +72,8 @@ int64_t HiddenSizeOf(const std::string& path, uint64_t size_bytes, const LlmcLla
     without_mlp.hidden_size = 0;
     LlmcLlama3Header one_wide = header;
     one_wide.hidden_size = 1;
-    const std::optional<uint64_t> fixed_bytes = NumBytes(Llama3Layout(without_mlp), header.dtype);
-    const std::optional<uint64_t> one_wide_bytes = NumBytes(Llama3Layout(one_wide), header.dtype);
+    const std::optional<uint64_t> fixed_bytes = CountBytes(Llama3Layout(without_mlp), header.dtype);
+    const std::optional<uint64_t> one_wide_bytes = CountBytes(Llama3Layout(one_wide), header.dtype);
     if (!fixed_bytes.has_value() || !one_wide_bytes.has_value()) {
         throw Error({.where = path, .what = "the header asks for more than 2^64 bytes"});
     }
@@ -153,8 +153,7 @@ LlmcLlama3Header ParseLlama3Header(const LlmcHeader& words, uint64_t size_bytes)
                                .num_kv_heads = words.ReadField(6, "num_kv_heads", 1, kMaxChannels),
                                .num_channels = words.ReadField(7, "num_channels", 1, kMaxChannels),
                                .use_scaled_rope = words.ReadField(12, "use_scaled_rope", 0, 1) == 1,
-                               .dtype = dtype,
-                               .notes = {}};
+                               .dtype = dtype};
     const int64_t multiple_of = words.ReadField(9, "multiple_of", 1, kMaxMultipleOf);
     // Not needed, but they are counts.
     for (const int index : {13, 14, 15}) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <vector>
 
 #include "glog/logging.h"
@@ -112,7 +113,7 @@ void WriteLlmcLlama3(const std::string& path, const LlmcLlama3Header& header, co
     const LlmcHeader::Words words = WordsOf(header);
     LlmcHeader(path, words).ReadField(5, "num_heads", 1, kMaxChannels);  // the layout divides by it
     const LlmcLayout layout = Llama3Layout(header);
-    const std::optional<uint64_t> data_bytes = NumBytes(layout, header.dtype);
+    const std::optional<uint64_t> data_bytes = CountBytes(layout, header.dtype);
     const std::optional<uint64_t> size_bytes =
         data_bytes.has_value() ? CheckedAdd(*data_bytes, kHeaderBytes) : std::nullopt;
     if (!size_bytes.has_value()) {
