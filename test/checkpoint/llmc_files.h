@@ -3,8 +3,10 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <fstream>
 #include <functional>
 #include <map>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -78,6 +80,29 @@ inline std::vector<float> Counting(float first, size_t count) {
         values[i] = first + static_cast<float>(i);
     }
     return values;
+}
+
+/// Calls open with the file at path as it is but for one byte of its first num_bytes, many times; the file is good
+/// again afterwards. Returns how often open threw Error.
+inline int NumRefusedFlips(const std::string& path, size_t num_bytes, int num_flips,
+                           const std::function<void()>& open) {
+    std::mt19937 random(1);
+    std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+    int num_refused = 0;
+    for (int i = 0; i < num_flips; ++i) {
+        const auto place = static_cast<std::streamoff>(random() % num_bytes);
+        const int good = file.seekg(place).get();
+        const auto put = [&](int byte) { file.seekp(place).put(static_cast<char>(byte)).flush(); };
+        put(good ^ static_cast<int>(1 + random() % 255));
+        try {
+            open();
+        } catch (const Error&) {
+            ++num_refused;
+        }
+        put(good);
+    }
+    EXPECT_TRUE(file.good());
+    return num_refused;
 }
 
 /// That this throws bad input with each part in its message.

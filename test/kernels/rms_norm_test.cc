@@ -22,9 +22,10 @@ using test::ToDoubles;
 constexpr DeviceType kCpu = DeviceType::kCPU;
 constexpr float kEps = 1e-5f;
 
-/// Half a unit in the last place of a bfloat16; in float32 the error of the sums.
+/// Half a unit in the last place of a bfloat16; in float32 the error of the sums: of dweight, 1030 terms of up to 3.5
+/// that may cancel, which a build without fused multiply-add has an error of 1.4e-5 in.
 double Tolerance(DataType dtype, double wanted) {
-    return (dtype == DataType::kBFloat16 ? 0x1.01p-8 : 1e-5) * std::abs(wanted) + 1e-5;
+    return (dtype == DataType::kBFloat16 ? 0x1.01p-8 : 1e-5) * std::abs(wanted) + 4e-5;
 }
 
 void ExpectNear(const Tensor& got, DataType dtype, const std::vector<double>& wanted) {

@@ -21,11 +21,12 @@ inline constexpr int kVectorFloats = 16;
 #else
 inline constexpr int kVectorFloats = 8;
 #endif
-inline constexpr int kTileRows =
-    8;  // sums of a tile: enough to hide the latency of two multipliers, and half of AVX2's registers
-inline constexpr int kBlockRows = 64;  // positions a block: a few of them fit a first-level cache
-inline constexpr int64_t kSerialAttentionWork =
-    int64_t{1} << 17;  // scores times D below which waking a team costs more than it saves
+// Sums of a tile: enough to hide the latency of two multipliers, and half of AVX2's registers.
+inline constexpr int kTileRows = 8;
+// Positions a block: 16 KiB with heads of 64, of which two fit a first-level cache.
+inline constexpr int kBlockRows = 64;
+// Scores times D below which waking a team costs more than it saves.
+inline constexpr int64_t kSerialAttentionWork = int64_t{1} << 17;
 
 static_assert(kBlockRows % kTileRows == 0 && kBlockRows % kVectorFloats == 0);
 
@@ -76,7 +77,7 @@ struct Rows {
 };
 
 /// c[r, :] = (accumulate ? c[r, :] : 0) + sum_{k < depth} a(r, k) b[k, :] for kTileRows rows and one vector of columns.
-/// Not inlined: the addresses of its rows would be spilled among its caller's values, at two thirds of the speed.
+/// Not inlined: among its caller's values GCC spills the strides of its rows and reloads them in the loop over k.
 [[gnu::noinline]] inline void MultiplyTile(LeftOperand a, Rows<const float> b, Rows<float> c, int64_t depth,
                                            bool accumulate) {
     FloatVector sums[kTileRows];
