@@ -152,7 +152,8 @@ def run_child(args):
         "tokens_per_s": round(1000 * B * T / median["step"], 1), "forward_ms": round(median["forward"], 1),
         "backward_ms": round(median["backward"], 1), "optimizer_ms": round(median["optimizer"], 1),
         "peak_rss_gib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2),
-        "threads": args.threads, "cores_used": round(cores, 2), "parameters": sum(p.numel() for p in model.parameters()), "loss": round(loss.item(), 4), "torch": torch.__version__}))
+        "threads": args.threads, "cores_used": round(cores, 2),
+        "parameters": sum(p.numel() for p in model.parameters()), "loss": round(loss.item(), 4), "torch": torch.__version__}))
 
 
 def start_child(args, child):

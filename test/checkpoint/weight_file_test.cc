@@ -73,6 +73,9 @@ TEST_F(WeightFileTest, WidensBFloat16ExactlyOverManyChunks) {
                           {{"a", {.shape = {static_cast<int64_t>(kCount)}, .dtype = DataType::kBFloat16}}});
     EXPECT_EQ(file.dtype(), DataType::kBFloat16);
     EXPECT_EQ(BytesOf(Values(file, "a")), BytesOf(wanted));  // as bytes: some are NaN
+    std::vector<float> rows(2);
+    file.ReadRows("a", 1000, 1002, rows.data());
+    EXPECT_EQ(rows, (std::vector<float>{wanted[1000], wanted[1001]}));
 }
 
 TEST_F(WeightFileTest, IsFloat32WhenTheDtypesDiffer) {
