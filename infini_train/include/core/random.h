@@ -51,7 +51,13 @@ inline float Uniform(const RandomStream& random, uint64_t index) {
     return UniformFromBits(Philox(random, index / 4)[index % 4]);
 }
 
-/// Element `index` of a stream of standard normal values (Box-Muller in double).
-double Normal(const RandomStream& random, uint64_t index);
+/// Elements 4 block ... 4 block + 3 of a stream of standard normal values (Box-Muller in double): four for the price of
+/// one.
+std::array<double, 4> NormalBlock(const RandomStream& random, uint64_t block);
+
+/// Element `index` of that stream.
+inline double Normal(const RandomStream& random, uint64_t index) {
+    return NormalBlock(random, index / 4)[index % 4];
+}
 
 }  // namespace infini_train

@@ -21,14 +21,17 @@ uint64_t Combine(uint64_t a, uint64_t b) {
     return mixed ^ (mixed >> 31);
 }
 
-double Normal(const RandomStream& random, uint64_t index) {
-    // One block of four words gives two pairs, a pair two values.
-    const std::array<uint32_t, 4> words = Philox(random, index / 4);
-    const size_t pair = (index % 4) / 2 * 2;
-    const double u = (static_cast<double>(words[pair]) + 0.5) * 0x1.0p-32;
-    const double angle = 2.0 * std::numbers::pi * static_cast<double>(words[pair + 1]) * 0x1.0p-32;
-    const double radius = std::sqrt(-2.0 * std::log(u));
-    return index % 2 == 0 ? radius * std::cos(angle) : radius * std::sin(angle);
+std::array<double, 4> NormalBlock(const RandomStream& random, uint64_t block) {
+    const std::array<uint32_t, 4> words = Philox(random, block);
+    std::array<double, 4> values;
+    for (size_t pair = 0; pair < 4; pair += 2) {
+        const double u = (static_cast<double>(words[pair]) + 0.5) * 0x1.0p-32;
+        const double angle = 2.0 * std::numbers::pi * static_cast<double>(words[pair + 1]) * 0x1.0p-32;
+        const double radius = std::sqrt(-2.0 * std::log(u));
+        values[pair] = radius * std::cos(angle);
+        values[pair + 1] = radius * std::sin(angle);
+    }
+    return values;
 }
 
 }  // namespace infini_train

@@ -1,32 +1,20 @@
 #include "infini_train/include/nn/init.h"
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <vector>
 
 #include "glog/logging.h"
 
+#include "infini_train/include/kernels/fill.h"
+
 namespace infini_train::nn {
 namespace {
 
-constexpr int64_t kBlockElements = int64_t{1} << 20;  // bounds the host copy of a tensor on a device
-
-/// Fills x block by block from value(index).
-template <typename F>
-void Generate(Tensor& x, F&& value) {
-    CHECK(x.dtype() == DataType::kFloat32) << Name(x.dtype());
-    const std::shared_ptr<Tensor> flat = x.View({x.num_elements()});
-    std::vector<float> block;
-    for (int64_t begin = 0; begin < x.num_elements(); begin += kBlockElements) {
-        const int64_t end = std::min(begin + kBlockElements, x.num_elements());
-        block.resize(static_cast<size_t>(end - begin));
-#pragma omp parallel for
-        for (int64_t i = begin; i < end; ++i) {
-            block[static_cast<size_t>(i - begin)] = value(i);
-        }
-        CopyFromHost(block.data(), *flat->Slice(begin, end));
-    }
-}
+constexpr int64_t kRandomBlock = 4;  // values of one NormalBlock
+constexpr int64_t kChunkElements = int64_t{1}
+                                   << 20;  // bounds the host copy of a tensor on a device; a multiple of kRandomBlock
 
 }  // namespace
 
@@ -35,11 +23,26 @@ Tensor& MasterOf(Tensor& parameter) {
 }
 
 void InitNormal(Tensor& x, float stddev, const RandomStream& random) {
-    Generate(x, [&](int64_t i) { return static_cast<float>(stddev * Normal(random, static_cast<uint64_t>(i))); });
+    CHECK(x.dtype() == DataType::kFloat32) << Name(x.dtype());
+    const std::shared_ptr<Tensor> flat = x.View({x.num_elements()});
+    std::vector<float> chunk;
+    for (int64_t begin = 0; begin < x.num_elements(); begin += kChunkElements) {
+        const int64_t num_elements = std::min(kChunkElements, x.num_elements() - begin);
+        chunk.resize(static_cast<size_t>(num_elements));
+#pragma omp parallel for
+        for (int64_t first = 0; first < num_elements; first += kRandomBlock) {
+            const std::array<double, kRandomBlock> values =
+                NormalBlock(random, static_cast<uint64_t>((begin + first) / kRandomBlock));
+            for (int64_t i = first; i < std::min(first + kRandomBlock, num_elements); ++i) {
+                chunk[static_cast<size_t>(i)] = static_cast<float>(stddev * values[static_cast<size_t>(i - first)]);
+            }
+        }
+        CopyFromHost(chunk.data(), *flat->Slice(begin, begin + num_elements));
+    }
 }
 
 void InitConstant(Tensor& x, float value) {
-    Generate(x, [value](int64_t) { return value; });
+    kernels::fill(x.device().type, x, value);
 }
 
 }  // namespace infini_train::nn
