@@ -21,6 +21,7 @@ using nlohmann::json;
 // docs/numerics.md: float32 against float32, summed in another order.
 constexpr double kFirstLossTolerance = 1e-5;
 constexpr double kTolerance = 1e-4;
+constexpr double kBfloat16Tolerance = 2e-2;
 
 struct ReferenceRun {
     std::string folder;
@@ -132,6 +133,31 @@ TEST(Reference, EveryRunHasPyTorchsLossesAndNorms) {
         for (const int num_microbatches : {1, 4}) {
             CompareWithReference(run, num_microbatches);
         }
+    }
+}
+
+TEST(Reference, EveryRunInBfloat16HasNearlyThoseLosses) {
+    for (const ReferenceRun& run : Runs()) {
+        SCOPED_TRACE(run.folder + " " + run.name);
+        const TemporaryFolder folder;
+        const std::string metrics_path = folder.File("metrics.jsonl");
+        std::vector<std::string> flags = FlagsOf(run, 2, metrics_path);
+        flags.insert(flags.end(), {"--dtype", "bfloat16"});
+        const ProgramResult result = RunProgram(IsGpt2(run.name) ? "gpt2" : "llama3", flags);
+        ASSERT_EQ(result.exit_code, 0) << result.err;
+        std::istringstream lines(ReadTextFile(metrics_path));
+        std::string line;
+        size_t num_steps = 0;
+        double largest = 0.0;
+        for (; std::getline(lines, line); ++num_steps) {
+            const double loss =
+                RelativeDifference(json::parse(line).at("loss"), run.reference.at("loss").at(num_steps));
+            largest = std::max(largest, loss);
+        }
+        EXPECT_EQ(num_steps, run.reference.at("steps").get<size_t>());
+        EXPECT_LE(largest, kBfloat16Tolerance);
+        EXPECT_GT(largest, 1e-6) << "this ran in float32";
+        std::printf("| %-34s | bfloat16 | %.1e |\n", run.name.c_str(), largest);
     }
 }
 
