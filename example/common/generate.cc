@@ -49,7 +49,7 @@ int32_t Sample(const std::vector<float>& logits, float temperature, float unifor
 
 }  // namespace
 
-std::vector<int32_t> Generate(const Model& model, std::span<const int32_t> prompt, const GenerateOptions& options) {
+void CheckPrompt(const Model& model, std::span<const int32_t> prompt) {
     if (prompt.empty()) {
         throw Error({.where = "--prompt", .what = "is empty", .wanted = "at least one token to go on from"});
     }
@@ -61,6 +61,10 @@ std::vector<int32_t> Generate(const Model& model, std::span<const int32_t> promp
                          .wanted = StrCat("below ", model.vocab_size)});
         }
     }
+}
+
+std::vector<int32_t> Generate(const Model& model, std::span<const int32_t> prompt, const GenerateOptions& options) {
+    CheckPrompt(model, prompt);
     const autograd::NoGradGuard no_grad;
     model.dropout_position->training = false;
     const RandomStream random = {.seed = options.seed, .stream = StreamOf("generate")};

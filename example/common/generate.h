@@ -14,8 +14,11 @@ struct GenerateOptions {
     uint64_t seed = 0;
 };
 
-/// The prompt's tokens and num_tokens more. The model sees the last block_size tokens. Throws Error for an empty prompt
-/// and for a token that the model does not have.
+/// Throws Error for an empty prompt and for a token that the model does not have.
+void CheckPrompt(const Model& model, std::span<const int32_t> prompt);
+
+/// The prompt's tokens and num_tokens more. The model sees the last block_size tokens. The prompt passes CheckPrompt or
+/// this throws.
 std::vector<int32_t> Generate(const Model& model, std::span<const int32_t> prompt, const GenerateOptions& options);
 
 }  // namespace infini_train

@@ -5,8 +5,10 @@
 #include <cmath>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "glog/logging.h"
@@ -46,7 +48,8 @@ data::TokenDataset OpenDataset(const std::string& path, const Model& model, cons
     return dataset;
 }
 
-void PrintText(const Model& model, const ProgramOptions& options) {
+/// step 0: before any training, just the text.
+void PrintText(const Model& model, const ProgramOptions& options, int64_t step) {
     const data::ByteTokenizer tokenizer;
     // Without a prompt a text begins as a document does.
     const std::string prompt = options.prompt.empty() ? "\n" : options.prompt;
@@ -54,6 +57,9 @@ void PrintText(const Model& model, const ProgramOptions& options) {
         Generate(model, tokenizer.Encode(prompt),
                  {.num_tokens = options.text_length, .temperature = options.temperature, .seed = options.seed});
     const std::string text = tokenizer.Decode(tokens);
+    if (step > 0) {
+        std::printf("step %4lld | text:\n", static_cast<long long>(step));
+    }
     std::fwrite(text.data(), 1, text.size(), stdout);
     std::printf("\n");
     std::fflush(stdout);
@@ -62,7 +68,7 @@ void PrintText(const Model& model, const ProgramOptions& options) {
 void CheckFinite(const StepMetrics& metrics) {
     if (!std::isfinite(metrics.loss) || !std::isfinite(metrics.grad_norm)) {
         throw Error({.where = StrCat("step ", metrics.step),
-                     .what = "the loss or the gradient norm is not finite; the parameters are those before this step",
+                     .what = "the loss or the gradient norm is not finite; training ends here",
                      .got = StrCat("loss ", metrics.loss, ", norm ", metrics.grad_norm),
                      .kind = Error::Kind::kRuntime});
     }
@@ -116,7 +122,17 @@ void Train(const Model& model, const ProgramOptions& options, const Device& devi
             metrics_file.WriteValidation(step + 1, val_loss);
         }
         if (options.sample_every > 0 && (step + 1) % options.sample_every == 0 && !is_last) {
-            PrintText(model, options);
+            PrintText(model, options, step + 1);
+        }
+    }
+}
+
+/// Starting the metrics anew must not empty a file that the run reads.
+void CheckMetricsFile(const ProgramOptions& options) {
+    for (const std::string& input : {options.input_bin, options.input_val_bin, options.llmc_filepath}) {
+        std::error_code none;
+        if (!input.empty() && std::filesystem::equivalent(options.metrics_file, input, none)) {
+            throw Error({.where = "--metrics_file " + options.metrics_file, .what = "is also an input of this run"});
         }
     }
 }
@@ -131,6 +147,7 @@ void Run(const ProgramOptions& options, ModelFactory make_model) {
                          "no tokens to train on; make a file with 'find . -name \"*.md\" | xargs ./tokenize --output "
                          "tokens.bin', then pass '--input_bin tokens.bin'"});
     }
+    CheckMetricsFile(options);
     const Device device = MakeCpuDevice();
     const Model model = make_model(options, device);
     if (options.num_iteration > 0 && options.sequence_length > model.block_size) {
@@ -138,6 +155,9 @@ void Run(const ProgramOptions& options, ModelFactory make_model) {
                      .what = "longer than the model's block",
                      .got = StrCat(options.sequence_length),
                      .wanted = StrCat("at most ", model.block_size)});
+    }
+    if (!options.prompt.empty()) {
+        CheckPrompt(model, data::ByteTokenizer().Encode(options.prompt));
     }
     model.dropout_position->seed = options.seed;
     model.net->To(options.dtype);
@@ -155,7 +175,7 @@ void Run(const ProgramOptions& options, ModelFactory make_model) {
         Train(model, options, device);
     }
     if (!options.prompt.empty() || options.sample_every > 0) {
-        PrintText(model, options);
+        PrintText(model, options, options.num_iteration);
     }
 }
 

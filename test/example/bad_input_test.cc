@@ -106,6 +106,16 @@ TEST_F(BadInput, AMetricsFileThatCannotBeWritten) {
     EXPECT_NE(result.err.find("--metrics_file"), std::string::npos) << result.err;
 }
 
+TEST_F(BadInput, AMetricsFileThatIsAnInputIsNotEmptied) {
+    const std::string tokens = folder_.File("tokens.bin");
+    WriteTextFile(tokens, ReadTextFile(tokens_));
+    const ProgramResult result =
+        RunProgram("gpt2", {"--model", "tiny", "--input_bin", tokens, "--metrics_file", tokens});
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_NE(result.err.find("also an input"), std::string::npos) << result.err;
+    EXPECT_EQ(ReadTextFile(tokens), ReadTextFile(tokens_));
+}
+
 TEST_F(BadInput, APromptThatTheModelCannotRead) {
     ExpectRefusal({"--llmc_filepath", weights_, "--num_iteration", "0", "--prompt", "\xff"},
                   {"--prompt", "255", "131"});
