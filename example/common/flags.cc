@@ -14,7 +14,7 @@
 DEFINE_string(input_bin, "",
               "tokens to train on: a token file, a text file (.txt, one token a byte), or a quoted glob of shards");
 DEFINE_string(input_val_bin, "", "tokens for the validation loss");
-DEFINE_int32(val_loss_every, 0, "validation loss every N steps and after the last; 0: never");
+DEFINE_int32(val_loss_every, 0, "validation loss every N steps; 0: only after the last");
 DEFINE_int32(val_batches, 20, "micro-batches of a validation");
 
 DEFINE_string(model, "", "fresh start, random weights: tiny; gpt2: d12, d24, d36, d48; llama3: 1b, 8b");
@@ -61,10 +61,13 @@ DEFINE_double(temperature, 1, "of sampling; 0: always the likeliest token");
 DEFINE_int32(sample_every, 0, "generate a text every N steps; 0: never");
 
 DEFINE_string(metrics_file, "",
-              "one JSON object a step is appended here: step, loss, grad_norm, lr, ms, tokens_per_s, peak_bytes");
+              "file to write anew, one JSON object a step: step, loss, grad_norm, lr, ms, tokens_per_s, peak_bytes");
 
 namespace infini_train {
 namespace {
+
+constexpr float kLeastEps = 1e-30f;  // with none, a parameter whose gradients are 0 divides 0 by 0
+constexpr int kMaxThreads = 1024;    // more than any host has; far more end in the OpenMP runtime, without a word
 
 struct FlagGroup {
     std::string_view title;
@@ -96,7 +99,11 @@ void PrintHelp(const char* program) {
         for (const char* name : group.flags) {
             gflags::CommandLineFlagInfo info;
             gflags::GetCommandLineFlagInfo(name, &info);
-            const std::string value = info.default_value.empty() ? "" : " [" + info.default_value + "]";
+            std::string value = info.default_value;
+            if (info.type == "double") {
+                value = StrCat(std::stod(value));  // gflags writes 0.1 as 0.10000000000000001
+            }
+            value = value.empty() ? "" : " [" + value + "]";
             std::printf("  --%s%s\n      %s\n", name, value.c_str(), info.description.c_str());
         }
     }
@@ -135,7 +142,10 @@ bool ReadCommandLine(int argc, char** argv) {
         }
         gflags::CommandLineFlagInfo info;
         if (!IsOurs(name) || !gflags::GetCommandLineFlagInfo(name.c_str(), &info) || (negated && info.type != "bool")) {
-            throw Error({.where = "--" + name, .what = "unknown flag (see --help)"});
+            throw Error({.where = word.substr(0, equals), .what = "unknown flag (see --help)"});
+        }
+        if (negated && equals != std::string::npos) {
+            throw Error({.where = word, .what = "--no" + name + " takes no value"});
         }
         std::string value;
         if (equals != std::string::npos) {
@@ -167,11 +177,28 @@ T AtLeast(const char* flag, T value, T least) {
     return value;
 }
 
-float Fraction(const char* flag, double value, bool may_be_one) {
-    if (!(value >= 0.0 && (value < 1.0 || (may_be_one && value == 1.0)))) {
-        Refuse(flag, "out of range", StrCat(value), may_be_one ? "0 to 1" : "0 to less than 1");
+/// As float32, in which the run computes: 1e300 is infinite there, and 1 - 1e-12 is 1.
+float FloatAtLeast(const char* flag, double value, float least) {
+    const auto narrow = static_cast<float>(value);
+    if (!(narrow >= least) || !std::isfinite(narrow)) {
+        Refuse(flag, "out of range for a float32", StrCat(value), StrCat("at least ", least));
     }
-    return static_cast<float>(value);
+    return narrow;
+}
+
+float Fraction(const char* flag, double value, bool may_be_one) {
+    const auto narrow = static_cast<float>(value);
+    if (!(narrow >= 0.0f && (narrow < 1.0f || (may_be_one && narrow == 1.0f)))) {
+        Refuse(flag, "out of range for a float32", StrCat(value), may_be_one ? "0 to 1" : "0 to less than 1");
+    }
+    return narrow;
+}
+
+int Threads() {
+    if (AtLeast("threads_per_rank", FLAGS_threads_per_rank, 0) > kMaxThreads) {
+        Refuse("threads_per_rank", "out of range", StrCat(FLAGS_threads_per_rank), StrCat("at most ", kMaxThreads));
+    }
+    return FLAGS_threads_per_rank;
 }
 
 bool Choice(const char* flag, const std::string& value, const char* first, const char* second) {
@@ -211,7 +238,7 @@ ProgramOptions CheckedOptions() {
     if (FLAGS_tokenizer != "byte") {
         Refuse("tokenizer", "unknown value", FLAGS_tokenizer, "byte");
     }
-    if (FLAGS_val_loss_every > 0 && FLAGS_input_val_bin.empty()) {
+    if (FLAGS_val_loss_every != 0 && FLAGS_input_val_bin.empty()) {
         Refuse("val_loss_every", "needs --input_val_bin", StrCat(FLAGS_val_loss_every), "a token file to validate on");
     }
     ProgramOptions options = {
@@ -221,11 +248,11 @@ ProgramOptions CheckedOptions() {
         .val_batches = AtLeast("val_batches", FLAGS_val_batches, 1),
         .model = FLAGS_model,
         .llmc_filepath = FLAGS_llmc_filepath,
-        .rope_scaling_factor = static_cast<float>(AtLeast("rope_scaling_factor", FLAGS_rope_scaling_factor, 1.0)),
+        .rope_scaling_factor = FloatAtLeast("rope_scaling_factor", FLAGS_rope_scaling_factor, 1.0f),
         .seed = FLAGS_seed,
         .dropout = Fraction("dropout", FLAGS_dropout, false),
         .recompute = FLAGS_recompute,
-        .threads_per_rank = AtLeast("threads_per_rank", FLAGS_threads_per_rank, 0),
+        .threads_per_rank = Threads(),
         .dtype = Choice("dtype", FLAGS_dtype, "float32", "bfloat16") ? DataType::kFloat32 : DataType::kBFloat16,
         .batch_size = AtLeast<int64_t>("batch_size", FLAGS_batch_size, 1),
         .sequence_length = AtLeast<int64_t>("sequence_length", FLAGS_sequence_length, 1),
@@ -233,18 +260,18 @@ ProgramOptions CheckedOptions() {
         .use_adamw = Choice("optimizer", FLAGS_optimizer, "adamw", "sgd"),
         .beta1 = Fraction("beta1", FLAGS_beta1, false),
         .beta2 = Fraction("beta2", FLAGS_beta2, false),
-        .eps = static_cast<float>(AtLeast("eps", FLAGS_eps, 0.0)),
+        .eps = FloatAtLeast("eps", FLAGS_eps, kLeastEps),
         .momentum = Fraction("momentum", FLAGS_momentum, false),
-        .weight_decay = static_cast<float>(AtLeast("weight_decay", FLAGS_weight_decay, 0.0)),
-        .grad_clip = static_cast<float>(AtLeast("grad_clip", FLAGS_grad_clip, 0.0)),
+        .weight_decay = FloatAtLeast("weight_decay", FLAGS_weight_decay, 0.0f),
+        .grad_clip = FloatAtLeast("grad_clip", FLAGS_grad_clip, 0.0f),
         .lr = {.kind = optimizers::ParseLrScheduleKind(FLAGS_lr_schedule),
-               .peak_lr = AtLeast("learning_rate", FLAGS_learning_rate, 0.0),
+               .peak_lr = FloatAtLeast("learning_rate", FLAGS_learning_rate, 0.0f),
                .warmup_steps = AtLeast("warmup_iterations", FLAGS_warmup_iterations, 0),
                .total_steps = FLAGS_num_iteration,
                .final_fraction = Fraction("final_lr_fraction", FLAGS_final_lr_fraction, true)},
         .prompt = FLAGS_prompt,
         .text_length = AtLeast("text_length", FLAGS_text_length, 0),
-        .temperature = static_cast<float>(AtLeast("temperature", FLAGS_temperature, 0.0)),
+        .temperature = FloatAtLeast("temperature", FLAGS_temperature, 0.0f),
         .sample_every = AtLeast("sample_every", FLAGS_sample_every, 0),
         .metrics_file = FLAGS_metrics_file,
     };

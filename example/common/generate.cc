@@ -25,6 +25,13 @@ std::vector<float> NextLogits(const Model& model, std::span<const int32_t> token
     kernels::cast(device.type, *last, *wide);
     std::vector<float> row = wide->ToVector<float>();
     row.resize(static_cast<size_t>(model.vocab_size));
+    for (const float logit : row) {
+        if (!std::isfinite(logit)) {
+            throw Error({.where = "text",
+                         .what = "the model's logits are not finite: its weights hold a NaN or an infinity",
+                         .kind = Error::Kind::kRuntime});
+        }
+    }
     return row;
 }
 

@@ -1,6 +1,8 @@
 #include "example/common/metrics.h"
 
 #include <cstdio>
+#include <filesystem>
+#include <system_error>
 
 #include "nlohmann/json.hpp"
 
@@ -11,6 +13,10 @@ namespace infini_train {
 MetricsFile::MetricsFile(const std::string& path) : path_(path) {
     if (path_.empty()) {
         return;
+    }
+    std::error_code none;
+    if (std::filesystem::is_fifo(path_, none)) {
+        throw Error({.where = "--metrics_file " + path_, .what = "is a pipe, which waits for a reader; pass a file"});
     }
     file_.open(path_, std::ios::trunc);
     if (!file_) {

@@ -1,3 +1,4 @@
+#include <fcntl.h>
 #include <omp.h>
 #include <unistd.h>
 
@@ -40,12 +41,50 @@ std::unique_ptr<optimizers::Optimizer> MakeOptimizer(const ProgramOptions& optio
         parameters, optimizers::Sgd::Options{.momentum = options.momentum, .weight_decay = options.weight_decay});
 }
 
-data::TokenDataset OpenDataset(const std::string& path, const Model& model, const ProgramOptions& options,
-                               int64_t min_rows) {
-    data::TokenDataset dataset(path, options.sequence_length);
-    dataset.CheckVocab(model.vocab_size);
-    dataset.CheckHasRows(min_rows);
+BatchShape ShapeOf(const ProgramOptions& options) {
+    return {.batch_size = options.batch_size,
+            .sequence_length = options.sequence_length,
+            .num_microbatches = options.num_microbatches};
+}
+
+/// What a run reads: opened before the model is built, so that a wrong file is refused at once.
+struct Datasets {
+    std::unique_ptr<data::TokenDataset> train;
+    std::unique_ptr<data::TokenDataset> validation;  // null without one
+};
+
+std::unique_ptr<data::TokenDataset> OpenDataset(const std::string& path, const BatchShape& shape, int64_t min_rows) {
+    auto dataset = std::make_unique<data::TokenDataset>(path, shape.sequence_length);
+    dataset->CheckHasRows(min_rows);
     return dataset;
+}
+
+Datasets OpenDatasets(const ProgramOptions& options) {
+    if (options.input_bin.empty()) {
+        throw Error({.where = "--input_bin",
+                     .what =
+                         "no tokens to train on; make a file with 'find . -name \"*.md\" | xargs ./tokenize --output "
+                         "tokens.bin', then pass '--input_bin tokens.bin'"});
+    }
+    const BatchShape shape = ShapeOf(options);
+    Datasets datasets = {.train = OpenDataset(options.input_bin, shape, shape.rows_per_step()), .validation = nullptr};
+    if (!options.input_val_bin.empty()) {
+        datasets.validation = OpenDataset(options.input_val_bin, shape, shape.batch_size);
+    }
+    return datasets;
+}
+
+void CheckDatasets(const Datasets& datasets, const Model& model, const ProgramOptions& options) {
+    if (options.sequence_length > model.block_size) {
+        throw Error({.where = "--sequence_length",
+                     .what = "longer than the model's block",
+                     .got = StrCat(options.sequence_length),
+                     .wanted = StrCat("at most ", model.block_size)});
+    }
+    datasets.train->CheckVocab(model.vocab_size);
+    if (datasets.validation != nullptr) {
+        datasets.validation->CheckVocab(model.vocab_size);
+    }
 }
 
 /// step 0: before any training, just the text.
@@ -74,22 +113,16 @@ void CheckFinite(const StepMetrics& metrics) {
     }
 }
 
-void Train(const Model& model, const ProgramOptions& options, const Device& device) {
-    const BatchShape shape = {.batch_size = options.batch_size,
-                              .sequence_length = options.sequence_length,
-                              .num_microbatches = options.num_microbatches};
-    const data::TokenDataset dataset = OpenDataset(options.input_bin, model, options, shape.rows_per_step());
-    std::unique_ptr<data::TokenDataset> val_dataset;
-    if (!options.input_val_bin.empty()) {
-        val_dataset =
-            std::make_unique<data::TokenDataset>(OpenDataset(options.input_val_bin, model, options, shape.batch_size));
-    }
+void Train(const Model& model, const Datasets& datasets, const ProgramOptions& options, const Device& device) {
+    const BatchShape shape = ShapeOf(options);
+    const data::TokenDataset& dataset = *datasets.train;
     MetricsFile metrics_file(options.metrics_file);
     const std::unique_ptr<optimizers::Optimizer> optimizer = MakeOptimizer(options, model.net->Parameters());
     const bool is_watched = isatty(STDOUT_FILENO) == 1;
-    std::printf("%lld tokens a step in %d micro-batches of %lld x %lld; %lld steps an epoch\n",
+    std::printf("%lld tokens a step in %d micro-batch%s of %lld x %lld; %lld steps an epoch\n",
                 static_cast<long long>(shape.tokens_per_step()), shape.num_microbatches,
-                static_cast<long long>(shape.batch_size), static_cast<long long>(shape.sequence_length),
+                shape.num_microbatches == 1 ? "" : "es", static_cast<long long>(shape.batch_size),
+                static_cast<long long>(shape.sequence_length),
                 static_cast<long long>(dataset.num_rows() / shape.rows_per_step()));
     const std::string drop_note = dataset.DropNote(shape.rows_per_step());
     if (!drop_note.empty()) {
@@ -114,9 +147,9 @@ void Train(const Model& model, const ProgramOptions& options, const Device& devi
         metrics_file.WriteStep(metrics);
         CheckFinite(metrics);
         const bool is_last = step + 1 == options.num_iteration;
-        if (val_dataset != nullptr && options.val_loss_every > 0 &&
-            ((step + 1) % options.val_loss_every == 0 || is_last)) {
-            const float val_loss = ValidationLoss(model, *val_dataset, shape, options.val_batches);
+        if (datasets.validation != nullptr &&
+            (is_last || (options.val_loss_every > 0 && (step + 1) % options.val_loss_every == 0))) {
+            const float val_loss = ValidationLoss(model, *datasets.validation, shape, options.val_batches);
             std::printf("step %4lld | val loss %.6f\n", static_cast<long long>(step + 1),
                         static_cast<double>(val_loss));
             metrics_file.WriteValidation(step + 1, val_loss);
@@ -124,6 +157,20 @@ void Train(const Model& model, const ProgramOptions& options, const Device& devi
         if (options.sample_every > 0 && (step + 1) % options.sample_every == 0 && !is_last) {
             PrintText(model, options, step + 1);
         }
+    }
+}
+
+/// Before the training, not after it: a text can be written.
+void CheckText(const Model& model, const ProgramOptions& options) {
+    const data::ByteTokenizer tokenizer;
+    if ((!options.prompt.empty() || options.sample_every > 0) && model.vocab_size > tokenizer.vocab_size()) {
+        throw Error({.where = "--tokenizer byte",
+                     .what = "cannot write the tokens of this model as text; leave out --prompt and --sample_every",
+                     .got = StrCat("a vocabulary of ", model.vocab_size),
+                     .wanted = StrCat("at most ", tokenizer.vocab_size())});
+    }
+    if (!options.prompt.empty()) {
+        CheckPrompt(model, tokenizer.Encode(options.prompt));
     }
 }
 
@@ -141,24 +188,15 @@ void Run(const ProgramOptions& options, ModelFactory make_model) {
     if (options.threads_per_rank > 0) {
         omp_set_num_threads(options.threads_per_rank);
     }
-    if (options.num_iteration > 0 && options.input_bin.empty()) {
-        throw Error({.where = "--input_bin",
-                     .what =
-                         "no tokens to train on; make a file with 'find . -name \"*.md\" | xargs ./tokenize --output "
-                         "tokens.bin', then pass '--input_bin tokens.bin'"});
-    }
     CheckMetricsFile(options);
+    const bool is_training = options.num_iteration > 0;
+    const Datasets datasets = is_training ? OpenDatasets(options) : Datasets{};
     const Device device = MakeCpuDevice();
     const Model model = make_model(options, device);
-    if (options.num_iteration > 0 && options.sequence_length > model.block_size) {
-        throw Error({.where = "--sequence_length",
-                     .what = "longer than the model's block",
-                     .got = StrCat(options.sequence_length),
-                     .wanted = StrCat("at most ", model.block_size)});
+    if (is_training) {
+        CheckDatasets(datasets, model, options);
     }
-    if (!options.prompt.empty()) {
-        CheckPrompt(model, data::ByteTokenizer().Encode(options.prompt));
-    }
+    CheckText(model, options);
     model.dropout_position->seed = options.seed;
     model.net->To(options.dtype);
     int64_t num_parameters = 0;
@@ -171,17 +209,33 @@ void Run(const ProgramOptions& options, ModelFactory make_model) {
     for (const std::string& note : model.notes) {
         std::printf("note: %s\n", note.c_str());
     }
-    if (options.num_iteration > 0) {
-        Train(model, options, device);
+    if (is_training) {
+        Train(model, datasets, options, device);
     }
     if (!options.prompt.empty() || options.sample_every > 0) {
         PrintText(model, options, options.num_iteration);
+    }
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+        throw Error({.where = "stdout", .what = "cannot be written", .kind = Error::Kind::kRuntime});
+    }
+}
+
+/// A standard stream that the caller closed is opened on nothing: a file of ours would otherwise take its number, and
+/// the step lines would go there.
+void OpenStandardStreams() {
+    while (true) {
+        const int file = open("/dev/null", O_RDWR);
+        if (file < 0 || file > STDERR_FILENO) {
+            close(file);
+            return;
+        }
     }
 }
 
 }  // namespace
 
 int RunProgram(int argc, char** argv, ModelFactory make_model) {
+    OpenStandardStreams();
     FLAGS_logtostderr = true;
     google::InitGoogleLogging(argv[0]);
     try {

@@ -55,8 +55,7 @@ std::shared_ptr<nn::Module> MakeBlock(const Gpt2Config& config, int layer,
 }  // namespace
 
 Gpt2::Gpt2(const Gpt2Config& config, const LayerRange& layers, std::shared_ptr<nn::DropoutPosition> dropout_position,
-           const Device& device)
-    : config_(config) {
+           const Device& device) {
     if (layers.is_first()) {
         wte_ = std::make_shared<nn::Embedding>(nn::Embedding::Options{.num_embeddings = config.padded_vocab_size,
                                                                       .num_used = config.vocab_size,

@@ -27,7 +27,6 @@ class Gpt2 : public nn::Module {
  private:
     std::shared_ptr<Tensor> Embed(const Tensor& ids);
 
-    Gpt2Config config_;
     std::shared_ptr<nn::Embedding> wte_;
     std::shared_ptr<nn::Embedding> wpe_;
     std::shared_ptr<nn::Dropout> embedding_dropout_;

@@ -4,10 +4,12 @@
 #include <cstdint>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "gflags/gflags.h"
@@ -37,7 +39,11 @@ void PrintHelp() {
     for (const char* name : kFlags) {
         gflags::CommandLineFlagInfo info;
         gflags::GetCommandLineFlagInfo(name, &info);
-        const std::string value = info.default_value.empty() ? "" : " [" + info.default_value + "]";
+        std::string value = info.default_value;
+        if (info.type == "double") {
+            value = StrCat(std::stod(value));  // gflags writes 0.1 as 0.10000000000000001
+        }
+        value = value.empty() ? "" : " [" + value + "]";
         std::printf("  --%s%s\n      %s\n", name, value.c_str(), info.description.c_str());
     }
 }
@@ -63,7 +69,7 @@ std::optional<std::vector<std::string>> ReadCommandLine(std::span<char* const> w
         const size_t equals = word.find('=');
         const std::string name = word.substr(0, equals).substr(word.starts_with("--") ? 2 : 1);
         if (std::find(kFlags.begin(), kFlags.end(), name) == kFlags.end()) {
-            throw Error({.where = "--" + name, .what = "unknown flag (see --help)"});
+            throw Error({.where = word.substr(0, equals), .what = "unknown flag (see --help)"});
         }
         if (equals == std::string::npos && i + 1 == words.size()) {
             throw Error({.where = "--" + name, .what = "no value"});
@@ -87,6 +93,11 @@ data::TokenKind ParseFormat(const std::string& name) {
 }
 
 std::string ReadFile(const std::string& path) {
+    std::error_code none;
+    if (std::filesystem::exists(path, none) && !std::filesystem::is_regular_file(path, none)) {
+        throw Error(
+            {.where = path, .what = "is not a regular file"});  // a pipe could wait for ever, a device never end
+    }
     std::string text;
     std::FILE* file = std::fopen(path.c_str(), "rb");
     bool is_read = file != nullptr;
@@ -95,7 +106,7 @@ std::string ReadFile(const std::string& path) {
         while (const size_t count = std::fread(chunk.data(), 1, chunk.size(), file)) {
             text.append(chunk.data(), count);
         }
-        is_read = std::ferror(file) == 0;  // a folder opens, but does not read
+        is_read = std::ferror(file) == 0;
         std::fclose(file);
     }
     if (!is_read) {

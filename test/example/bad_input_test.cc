@@ -51,6 +51,28 @@ TEST_F(BadInput, UnknownFlagsAndValues) {
     ExpectRefusal({"--model", "tiny", "--dropout", "1"}, {"--dropout", "less than 1"});
 }
 
+TEST_F(BadInput, ValuesThatAFloat32CannotHold) {
+    ExpectRefusal({"--model", "tiny", "--dropout", "0.999999999999"}, {"--dropout", "less than 1"});
+    ExpectRefusal({"--model", "tiny", "--beta2", "0.999999999999"}, {"--beta2", "less than 1"});
+    ExpectRefusal({"--model", "tiny", "--learning_rate", "1e300"}, {"--learning_rate", "1e+300"});
+    ExpectRefusal({"--model", "tiny", "--weight_decay", "1e300"}, {"--weight_decay", "1e+300"});
+    ExpectRefusal({"--model", "tiny", "--eps", "0"}, {"--eps", "got 0"});
+}
+
+TEST_F(BadInput, WordsThatOnlyLookLikeFlags) {
+    ExpectRefusal({"--model", "tiny", "--norecompute=true"}, {"--norecompute=true", "no value"});
+    ExpectRefusal({"--model", "tiny", "--nomomentum"}, {"--nomomentum", "unknown flag"});
+    ExpectRefusal({"--model", "tiny", "-"}, {"-: not a flag"});
+    ExpectRefusal({"--model", "tiny", "--dtype", "a\nb"}, {"--dtype", "a b"});
+    ExpectRefusal({"--model", "tiny", "--threads_per_rank", "100000"}, {"--threads_per_rank", "at most 1024"});
+}
+
+TEST_F(BadInput, ATextThatTheTokenizerCannotWrite) {
+    ExpectRefusal({"--llmc_filepath", weights_, "--input_bin", folder_.File("missing.bin")}, {"missing.bin"});
+    ExpectRefusal({"--model", "d12", "--input_bin", tokens_, "--sample_every", "1"},
+                  {"--tokenizer byte", "50257", "257"});
+}
+
 TEST_F(BadInput, FlagsThatDoNotGoTogether) {
     ExpectRefusal({"--input_bin", tokens_}, {"--model", "--llmc_filepath"});
     ExpectRefusal({"--model", "tiny", "--llmc_filepath", weights_, "--input_bin", tokens_}, {"--model", "excludes"});

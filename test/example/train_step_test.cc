@@ -21,13 +21,13 @@
 namespace infini_train::test {
 namespace {
 
-Model SmallModel(const Device& device, DataType dtype = DataType::kFloat32) {
+Model SmallModel(const Device& device, DataType dtype = DataType::kFloat32, int64_t num_channels = 16) {
     const gpt2::Gpt2Config config = {.block_size = 32,
                                      .vocab_size = 11,
                                      .padded_vocab_size = 16,
                                      .num_layers = 2,
                                      .num_heads = 2,
-                                     .num_channels = 16};
+                                     .num_channels = num_channels};
     auto position = std::make_shared<nn::DropoutPosition>();
     auto net =
         std::make_shared<gpt2::Gpt2>(config, LayerRange{.begin = 0, .end = 2, .num_layers = 2}, position, device);
@@ -133,10 +133,11 @@ TEST(TrainStep, GivesTheSameBitsWithAnyNumberOfThreads) {
         for (const int threads : {1, 2, 3}) {
             omp_set_num_threads(threads);
             const Device device = MakeCpuDevice();
-            const Model model = SmallModel(device, dtype);
+            // Large enough for every kernel to divide its work.
+            const Model model = SmallModel(device, dtype, 128);
             optimizers::AdamW optimizer(model.net->Parameters(), {.lr = 0.01f, .weight_decay = 0.1f});
             for (int step = 0; step < 3; ++step) {
-                TrainStep(model, Batch(4, 20, device), 2, step, 1.0f, optimizer);
+                TrainStep(model, Batch(32, 20, device), 16, step, 1.0f, optimizer);
             }
             results.push_back(ValuesOf(model));
         }

@@ -13,7 +13,7 @@ TEST(Init, NormalValuesAreThoseOfTheStreamByPosition) {
         const auto x = Tensor::Empty({size}, DataType::kFloat32, MakeCpuDevice());
         InitNormal(*x, 0.5f, random);
         const std::vector<float> values = x->ToVector<float>();
-        for (size_t i = 0; i < values.size(); i += values.size() > 100 ? 999 : 1) {
+        for (size_t i = 0; i<values.size(); i += values.size()> 100 ? 999 : 1) {
             ASSERT_EQ(values[i], static_cast<float>(0.5 * Normal(random, i))) << i;
         }
         if (!values.empty()) {

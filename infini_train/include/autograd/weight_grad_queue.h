@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <deque>
 #include <functional>
+#include <utility>
 
 namespace infini_train::autograd {
 

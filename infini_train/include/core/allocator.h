@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <utility>
 #include <vector>
 
 namespace infini_train {
@@ -59,7 +60,8 @@ class CachingCpuAllocator : public Allocator {
     };
     using BlockMap = std::map<char*, Block>;  // by address: the neighbours of a block are its neighbours in the map
 
-    char* AddSegment(size_t size_bytes);
+    /// Takes one free block of so many bytes from the system.
+    void AddSegment(size_t size_bytes);
 
     mutable std::mutex mutex_;
     BlockMap blocks_;

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <span>
+#include <utility>
 #include <vector>
 
 #include "infini_train/include/core/device.h"

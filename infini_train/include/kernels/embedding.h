@@ -14,7 +14,7 @@ using EmbeddingForwardSig = std::shared_ptr<Tensor>(const Tensor& ids, const Ten
 inline constinit KernelSlot<EmbeddingForwardSig> embedding_forward{"embedding_forward"};
 
 /// dweight[v, c] = (accumulate ? dweight[v, c] : 0) + sum over positions n with ids[n] = v of dy[n, c], in the order of
-/// n dy [ids..., C] float32 or bfloat16; dweight [V, C] float32.
+/// n. dy [ids..., C] float32 or bfloat16; dweight [V, C] float32.
 using EmbeddingBackwardSig = void(const Tensor& dy, const Tensor& ids, Tensor& dweight, bool accumulate);
 inline constinit KernelSlot<EmbeddingBackwardSig> embedding_backward{"embedding_backward"};
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "infini_train/include/core/tensor.h"
@@ -25,7 +26,7 @@ struct TiedParameters {
 };
 
 /// A part of a model: parameters and submodules by name, and a function of tensors.
-class Module {
+class Module : public std::enable_shared_from_this<Module> {
  public:
     Module() = default;
     Module(const Module&) = delete;
@@ -56,7 +57,7 @@ class Module {
     void Tie(ParameterSlot* owner, ParameterSlot* alias);
 
     /// Initial values of this module's own parameters; prefix is its name and a '.', or empty. Nothing to do without
-    /// parameters.
+    /// parameters, and for a slot that is null: the alias of a tie, whose owner's module does it.
     virtual void InitializeOwn(uint64_t seed, const std::string& prefix);
 
  private:

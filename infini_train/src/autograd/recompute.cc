@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "glog/logging.h"
+
 #include "infini_train/include/autograd/engine.h"
 #include "infini_train/include/autograd/function.h"
 #include "infini_train/include/autograd/grad_mode.h"
@@ -38,6 +40,7 @@ class RecomputeFunction : public Function {
     }
 
     TensorList Backward(const TensorList& grad_outputs) override {
+        CHECK(GradMode::is_enabled()) << "a backward pass without grad mode cannot record what it recomputes";
         TensorList grads(saved().size());
         TensorList inner_inputs;
         for (size_t i = 0; i < saved().size(); ++i) {
@@ -49,7 +52,17 @@ class RecomputeFunction : public Function {
             }
             inner_inputs.push_back(input);
         }
-        autograd::Backward(forward_(inner_inputs), grad_outputs, weight_grad_queue());
+        const TensorList recomputed = forward_(inner_inputs);
+        // To the engine a null gradient stands for 1; here it says that nothing depended on the output.
+        TensorList outputs;
+        TensorList reached_grads;
+        for (size_t i = 0; i < grad_outputs.size(); ++i) {
+            if (grad_outputs[i] != nullptr) {
+                outputs.push_back(recomputed.at(i));
+                reached_grads.push_back(grad_outputs[i]);
+            }
+        }
+        autograd::Backward(outputs, reached_grads, weight_grad_queue());
         return grads;
     }
 

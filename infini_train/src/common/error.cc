@@ -12,6 +12,11 @@ std::string Line(const Error::Parts& parts) {
     } else if (!parts.wanted.empty()) {
         line += " (wanted " + parts.wanted + ")";
     }
+    for (char& c : line) {
+        if (static_cast<unsigned char>(c) < ' ') {
+            c = ' ';  // a value may hold a line break; the message is one line all the same
+        }
+    }
     return line;
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <string>
 
 #include "glog/logging.h"
@@ -37,7 +38,7 @@ CachingCpuAllocator::~CachingCpuAllocator() {
     }
 }
 
-char* CachingCpuAllocator::AddSegment(size_t size_bytes) {
+void CachingCpuAllocator::AddSegment(size_t size_bytes) {
     // mmap aligns to 4 KiB: map one huge page more and start at the first boundary.
     const size_t mapping_bytes = size_bytes + kHugePageBytes;
     void* mapping = mmap(nullptr, mapping_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -52,7 +53,6 @@ char* CachingCpuAllocator::AddSegment(size_t size_bytes) {
     free_blocks_.insert({size_bytes, start});
     stats_.reserved_bytes += static_cast<int64_t>(size_bytes);
     ++stats_.num_system_requests;
-    return start;
 }
 
 void* CachingCpuAllocator::Allocate(size_t size_bytes) {

@@ -129,6 +129,7 @@ void Tensor::set_master(std::shared_ptr<Tensor> master) {
 
 void Tensor::set_grad_function(std::shared_ptr<autograd::Function> function, int output_index) {
     CHECK(!requires_grad_) << "a leaf cannot be the output of a function";
+    CHECK(grad_function_ == nullptr) << "a function returned a tensor that another one computed";
     grad_function_ = std::move(function);
     output_index_ = output_index;
 }

@@ -92,8 +92,7 @@ std::string TokenDataset::DropNote(int64_t rows_per_step) const {
         return "";
     }
     return StrCat(name_, ": ", dropped, " of ", num_tokens(), " tokens are in no step: an epoch is ", steps,
-                  " steps of ", rows_per_step, " rows, the ", num_rows() - steps * rows_per_step,
-                  " rows after them and what is left at the end of a file are not read");
+                  " steps of ", rows_per_step, " rows of ", sequence_length_, " tokens, and the rest begins no other");
 }
 
 void TokenDataset::ReadRows(int64_t first_row, int64_t num_rows, int32_t* inputs, int32_t* targets) const {

@@ -39,7 +39,7 @@ TokenFileWriter::TokenFileWriter(const std::string& path, TokenKind kind)
     }
     file_ = open(temporary_path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (file_ < 0) {
-        ThrowSystemError("cannot make " + temporary_path_);
+        throw Error({.where = path_, .what = StrCat("cannot make ", temporary_path_, ": ", std::strerror(errno))});
     }
 }
 
@@ -132,7 +132,7 @@ void TokenFileWriter::Write(const void* bytes, size_t size_bytes, int64_t offset
 }
 
 void TokenFileWriter::ThrowSystemError(const std::string& what) const {
-    throw Error({.where = path_, .what = StrCat(what, ": ", std::strerror(errno))});
+    throw Error({.where = path_, .what = StrCat(what, ": ", std::strerror(errno)), .kind = Error::Kind::kRuntime});
 }
 
 void WriteTokenFile(const std::string& path, std::span<const int32_t> tokens, TokenKind kind) {

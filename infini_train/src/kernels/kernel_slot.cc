@@ -7,7 +7,8 @@
 namespace infini_train::kernels {
 
 void ThrowNotOnDevice(const char* kernel, DeviceType type) {
-    throw Error({.where = kernel, .what = "no implementation for device '" + std::string(Name(type)) + "' in this build"});
+    throw Error(
+        {.where = kernel, .what = "no implementation for device '" + std::string(Name(type)) + "' in this build"});
 }
 
 }  // namespace infini_train::kernels

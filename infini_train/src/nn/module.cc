@@ -92,7 +92,17 @@ std::vector<TiedParameters> Module::Ties() const {
 }
 
 void Module::Initialize(uint64_t seed) {
+    // An alias takes its owner's values: its module sees no parameter there and leaves them alone.
+    std::vector<SlotTie> ties;
+    CollectTies(ties);
+    TensorList aliases;
+    for (const SlotTie& tie : ties) {
+        aliases.push_back(std::exchange(*tie.alias, nullptr));
+    }
     InitializeTree(seed, "");
+    for (size_t i = 0; i < ties.size(); ++i) {
+        *ties[i].alias = aliases[i];
+    }
     for (const NamedParameter& parameter : NamedParameters()) {
         RefreshFromMaster(*parameter.tensor);
     }

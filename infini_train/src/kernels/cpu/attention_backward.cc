@@ -15,8 +15,8 @@
 // and query blocks that see them, and each query block's dq grows by this block's part.
 //
 // With p = exp(q . k / sqrt(D) - lse), the softmax again, and delta_i = dout_i . out_i:
-//   dv_u = sum_i p_iu dout_i;  ds_iu = p_iu (dout_i . v_u - delta_i) / sqrt(D);  dk_u = sum_i ds_iu q_i;  dq_i = sum_u
-//   ds_iu k_u
+//   dv_u = sum_i p_iu dout_i;  ds_iu = p_iu (dout_i . v_u - delta_i) / sqrt(D);
+//   dk_u = sum_i ds_iu q_i;    dq_i = sum_u ds_iu k_u
 
 namespace infini_train::kernels::cpu {
 namespace {

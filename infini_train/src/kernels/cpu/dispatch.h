@@ -8,7 +8,8 @@
 
 namespace infini_train::kernels::cpu {
 
-/// Calls f with a value of the C++ type of a float dtype: `DispatchFloat(x.dtype(), [&](auto zero) { using T = decltype(zero); ... })`.
+/// Calls f with a value of the C++ type of a float dtype:
+///   DispatchFloat(x.dtype(), [&](auto zero) { using T = decltype(zero); ... });
 template <typename F>
 decltype(auto) DispatchFloat(DataType dtype, F&& f) {
     CHECK(IsFloat(dtype)) << "wanted a float dtype, got " << Name(dtype);

@@ -21,7 +21,9 @@ TensorList Linear::Forward(const TensorList& inputs) {
 }
 
 void Linear::InitializeOwn(uint64_t seed, const std::string& prefix) {
-    InitNormal(MasterOf(*weight_), options_.init_stddev, {.seed = seed, .stream = StreamOf(prefix + "weight")});
+    if (weight_ != nullptr) {
+        InitNormal(MasterOf(*weight_), options_.init_stddev, {.seed = seed, .stream = StreamOf(prefix + "weight")});
+    }
     if (bias_ != nullptr) {
         InitConstant(MasterOf(*bias_), 0.0f);
     }

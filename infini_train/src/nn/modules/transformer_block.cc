@@ -23,7 +23,7 @@ TensorList TransformerBlock::Forward(const TensorList& inputs) {
     }
     // The second time must drop the same elements, also when other micro-batches came in between.
     return autograd::Recompute(
-        [this, position = *options_.dropout_position](const TensorList& x) {
+        [this, self = shared_from_this(), position = *options_.dropout_position](const TensorList& x) {
             const DropoutPosition now = std::exchange(*options_.dropout_position, position);
             TensorList outputs = ForwardOnce(x);
             *options_.dropout_position = now;
