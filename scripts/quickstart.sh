@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # From a fresh machine to a model that learns: installs, builds, makes tokens of this repository's own text, trains a small GPT-2 on them for 200
-# steps on the CPU and lets it write.
+# steps on the CPU, over two pipeline stages, and lets it write.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -19,7 +19,7 @@ xargs "$build/tokenize" --output "$out/train.bin" --val_output "$out/val.bin" --
 
 echo "quickstart: training (a loss of 5.5 is guessing bytes at random)"
 "$build/gpt2" --model tiny --input_bin "$out/train.bin" --input_val_bin "$out/val.bin" --val_loss_every 100 \
-    --batch_size 16 --sequence_length 128 --num_iteration 200 --learning_rate 2e-3 --warmup_iterations 20 --final_lr_fraction 0.1 \
+    --pipeline_parallel 2 --pipeline_schedule 1f1b --batch_size 4 --sequence_length 128 --total_batch_size 2048 --num_iteration 200 --learning_rate 2e-3 --warmup_iterations 20 --final_lr_fraction 0.1 \
     --weight_decay 0.1 --grad_clip 1 --metrics_file "$out/metrics.jsonl" \
     --prompt $'#pragma once\n\n#include <' --text_length 200 --temperature 0.7
 echo "quickstart: done; the losses are in $out/metrics.jsonl"

@@ -5,4 +5,4 @@ cd "$(dirname "$0")/.."
 
 scripts/setup.sh
 scripts/build.sh -DINFINI_BUILD_TESTS=ON "$@"
-ctest --test-dir "${INFINI_BUILD_DIR:-build}" --output-on-failure -j "$(nproc)"
+ctest --test-dir "${INFINI_BUILD_DIR:-build}" --output-on-failure -j "$(nproc)" -LE slow  # slow: whole grids, run by hand

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,16 +29,31 @@ DEFINE_double(dropout, 0,
 DEFINE_bool(recompute, false,
             "keep only the input of each layer and compute the layer again in the backward: less memory, more time");
 
+DEFINE_int32(pipeline_parallel, 1, "stages that the layers are spread over, a rank each");
+DEFINE_int32(
+    nthread_per_process, 0,
+    "ranks, a thread each; more than pipeline_parallel, which must divide it: replicas that share the rows of a "
+    "step; 0: pipeline_parallel");
+DEFINE_string(pipeline_schedule, "",
+              "gpipe, 1f1b, 1f1b_eager, interleaved, looped_bfs, or a plan file (.json, as --plan_json writes it); the "
+              "numbers are the same for all; default: gpipe, or 1f1b on one rank");
+DEFINE_int32(virtual_pipeline_parallel, 0,
+             "chunks of layers a rank, for interleaved and looped_bfs; 0: 2 for those, 1 for the others");
+DEFINE_string(pipeline_layout, "",
+              "layers of each stage, \"3,3,2\"; auto: from measured times of a layer, the embedding and the head; "
+              "default: as even as possible");
+DEFINE_double(timeout_s, 600, "seconds that a rank waits for another before the run ends");
+
 DEFINE_string(device, "auto", "auto or cpu (this build has no CUDA)");
 DEFINE_string(dtype, "float32",
               "float32, or bfloat16: weights and activations; master weights and gradients stay float32");
-DEFINE_int32(threads_per_rank, 0, "OpenMP threads; 0: one a core");
+DEFINE_int32(threads_per_rank, 0, "OpenMP threads of a rank; 0: its share of the cores");
 
 DEFINE_int64(batch_size, 4, "rows of a micro-batch");
 DEFINE_int64(sequence_length, 64, "tokens of a row");
 DEFINE_int64(total_batch_size, 0,
-             "tokens of a step; gradients accumulate over total_batch_size / (batch_size x sequence_length) "
-             "micro-batches; 0: one micro-batch");
+             "tokens of a step; each replica has total_batch_size / (batch_size x sequence_length x replicas) "
+             "micro-batches; 0: one micro-batch a replica");
 DEFINE_int32(num_iteration, 10, "optimizer steps; 0: no training, just the text for --prompt");
 
 DEFINE_string(optimizer, "adamw", "adamw or sgd");
@@ -62,11 +78,19 @@ DEFINE_int32(sample_every, 0, "generate a text every N steps; 0: never");
 
 DEFINE_string(metrics_file, "",
               "file to write anew, one JSON object a step: step, loss, grad_norm, lr, ms, tokens_per_s, peak_bytes");
+DEFINE_bool(dry_run, false, "plan, check and predict memory; no training, no --input_bin, no memory for parameters");
+DEFINE_bool(print_plan, false, "print the pipeline's timeline at unit costs, its bubble and the memory of each rank");
+DEFINE_string(plan_json, "", "file to write the plan to: order, start times, bubble, predicted bytes by rank");
+DEFINE_string(
+    timeline, "",
+    "files for the last step's measured timeline, with commas between: a.json (Chrome trace, opens in Perfetto), "
+    "b.svg (a figure, with the simulated timeline below)");
 
 namespace infini_train {
 namespace {
 
 constexpr float kLeastEps = 1e-30f;  // with none, a parameter whose gradients are 0 divides 0 by 0
+constexpr int kMaxRanks = 1024;      // of a process, and stages and chunks: plans are lists over all of them
 constexpr int kMaxThreads = 1024;    // more than any host has; far more end in the OpenMP runtime, without a word
 
 struct FlagGroup {
@@ -78,13 +102,16 @@ std::vector<FlagGroup> FlagGroups() {
     return {
         {"Data", {"input_bin", "input_val_bin", "val_loss_every", "val_batches"}},
         {"Model", {"model", "llmc_filepath", "rope_scaling_factor", "seed", "dropout", "recompute"}},
+        {"Pipeline",
+         {"pipeline_parallel", "nthread_per_process", "pipeline_schedule", "virtual_pipeline_parallel",
+          "pipeline_layout", "timeout_s"}},
         {"Device", {"device", "dtype", "threads_per_rank"}},
         {"Batch", {"batch_size", "sequence_length", "total_batch_size", "num_iteration"}},
         {"Optimizer",
          {"optimizer", "learning_rate", "lr_schedule", "warmup_iterations", "final_lr_fraction", "weight_decay",
           "beta1", "beta2", "eps", "momentum", "grad_clip"}},
         {"Text", {"tokenizer", "prompt", "text_length", "temperature", "sample_every"}},
-        {"Output", {"metrics_file"}},
+        {"Output", {"metrics_file", "timeline", "dry_run", "print_plan", "plan_json"}},
     };
 }
 
@@ -194,13 +221,6 @@ float Fraction(const char* flag, double value, bool may_be_one) {
     return narrow;
 }
 
-int Threads() {
-    if (AtLeast("threads_per_rank", FLAGS_threads_per_rank, 0) > kMaxThreads) {
-        Refuse("threads_per_rank", "out of range", StrCat(FLAGS_threads_per_rank), StrCat("at most ", kMaxThreads));
-    }
-    return FLAGS_threads_per_rank;
-}
-
 bool Choice(const char* flag, const std::string& value, const char* first, const char* second) {
     if (value != first && value != second) {
         Refuse(flag, "unknown value", value, StrCat(first, " or ", second));
@@ -208,21 +228,34 @@ bool Choice(const char* flag, const std::string& value, const char* first, const
     return value == first;
 }
 
-int NumMicrobatches(int64_t batch_size, int64_t sequence_length, int64_t total) {
-    int64_t microbatch_tokens = 0;
-    if (__builtin_mul_overflow(batch_size, sequence_length, &microbatch_tokens) || microbatch_tokens > INT32_MAX) {
+void CheckMicrobatch(int64_t batch_size, int64_t sequence_length) {
+    int64_t tokens = 0;
+    if (__builtin_mul_overflow(batch_size, sequence_length, &tokens) || tokens > INT32_MAX) {
         Refuse("batch_size", "too many tokens in a micro-batch", StrCat(batch_size, " rows of ", sequence_length),
                StrCat("at most ", INT32_MAX));
     }
-    if (total == 0) {
-        return 1;
+}
+
+int AtMost(const char* flag, int value, int most) {
+    if (value > most) {
+        Refuse(flag, "out of range", StrCat(value), StrCat("at most ", most));
     }
-    if (total % microbatch_tokens != 0 || total / microbatch_tokens > INT32_MAX) {
-        Refuse("total_batch_size", "not a whole number of micro-batches", StrCat(total, " tokens"),
-               StrCat("a multiple of batch_size x sequence_length = ", batch_size, " x ", sequence_length, " = ",
-                      microbatch_tokens));
+    return value;
+}
+
+std::vector<std::string> TimelinePaths() {
+    std::vector<std::string> paths;
+    std::istringstream list(FLAGS_timeline);
+    for (std::string path; std::getline(list, path, ',');) {
+        if (!path.ends_with(".json") && !path.ends_with(".svg")) {
+            Refuse("timeline", "unknown kind of file", path, "a name that ends in .json or .svg");
+        }
+        paths.push_back(path);
     }
-    return static_cast<int>(total / microbatch_tokens);
+    if (!paths.empty() && FLAGS_num_iteration == 0) {
+        Refuse("timeline", "there is no step to draw", "--num_iteration 0", "at least 1");
+    }
+    return paths;
 }
 
 ProgramOptions CheckedOptions() {
@@ -252,10 +285,26 @@ ProgramOptions CheckedOptions() {
         .seed = FLAGS_seed,
         .dropout = Fraction("dropout", FLAGS_dropout, false),
         .recompute = FLAGS_recompute,
-        .threads_per_rank = Threads(),
+        .pipeline_parallel =
+            AtMost("pipeline_parallel", AtLeast("pipeline_parallel", FLAGS_pipeline_parallel, 1), kMaxRanks),
+        .nthread_per_process =
+            AtMost("nthread_per_process", AtLeast("nthread_per_process", FLAGS_nthread_per_process, 0), kMaxRanks),
+        .pipeline_schedule = FLAGS_pipeline_schedule,
+        .virtual_pipeline_parallel =
+            AtMost("virtual_pipeline_parallel",
+                   AtLeast("virtual_pipeline_parallel", FLAGS_virtual_pipeline_parallel, 0), kMaxRanks),
+        .pipeline_layout = FLAGS_pipeline_layout,
+        .timeout_s = AtLeast("timeout_s", FLAGS_timeout_s, 0.001),
+        .dry_run = FLAGS_dry_run,
+        .print_plan = FLAGS_print_plan,
+        .plan_json = FLAGS_plan_json,
+        .timeline = TimelinePaths(),
+        .threads_per_rank =
+            AtMost("threads_per_rank", AtLeast("threads_per_rank", FLAGS_threads_per_rank, 0), kMaxThreads),
         .dtype = Choice("dtype", FLAGS_dtype, "float32", "bfloat16") ? DataType::kFloat32 : DataType::kBFloat16,
         .batch_size = AtLeast<int64_t>("batch_size", FLAGS_batch_size, 1),
         .sequence_length = AtLeast<int64_t>("sequence_length", FLAGS_sequence_length, 1),
+        .total_batch_size = AtLeast<int64_t>("total_batch_size", FLAGS_total_batch_size, 0),
         .num_iteration = AtLeast("num_iteration", FLAGS_num_iteration, 0),
         .use_adamw = Choice("optimizer", FLAGS_optimizer, "adamw", "sgd"),
         .beta1 = Fraction("beta1", FLAGS_beta1, false),
@@ -275,9 +324,8 @@ ProgramOptions CheckedOptions() {
         .sample_every = AtLeast("sample_every", FLAGS_sample_every, 0),
         .metrics_file = FLAGS_metrics_file,
     };
-    options.num_microbatches = NumMicrobatches(options.batch_size, options.sequence_length,
-                                               AtLeast<int64_t>("total_batch_size", FLAGS_total_batch_size, 0));
-    if (options.num_iteration == 0 && options.prompt.empty()) {
+    CheckMicrobatch(options.batch_size, options.sequence_length);
+    if (options.num_iteration == 0 && options.prompt.empty() && !options.dry_run) {
         Refuse("num_iteration", "nothing to do without --prompt", "0", "steps to train, or a prompt to go on from");
     }
     return options;

@@ -2,11 +2,14 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "infini_train/include/core/dtype.h"
 #include "infini_train/include/optimizer/lr_schedule.h"
 
 namespace infini_train {
+
+inline constexpr int kMaxMicrobatches = 1 << 16;  // of a step; a plan is a list that grows with them
 
 /// What the flags of ./gpt2 and ./llama3 say, checked as far as that needs no file. Each flag is described in flags.cc.
 struct ProgramOptions {
@@ -22,12 +25,23 @@ struct ProgramOptions {
     float dropout = 0.0f;
     bool recompute = false;
 
+    int pipeline_parallel = 1;
+    int nthread_per_process = 0;        // 0: as many as the pipeline has ranks
+    std::string pipeline_schedule;      // empty: the default
+    int virtual_pipeline_parallel = 0;  // 0: the schedule's own
+    std::string pipeline_layout;        // empty: even
+    double timeout_s = 0.0;
+    bool dry_run = false;
+    bool print_plan = false;
+    std::string plan_json;
+    std::vector<std::string> timeline;
+
     int threads_per_rank = 0;
     DataType dtype = DataType::kFloat32;
 
     int64_t batch_size = 0;
     int64_t sequence_length = 0;
-    int num_microbatches = 0;
+    int64_t total_batch_size = 0;  // 0: one micro-batch a replica
     int num_iteration = 0;
 
     bool use_adamw = true;

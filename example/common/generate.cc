@@ -4,7 +4,6 @@
 #include <cmath>
 #include <memory>
 
-#include "infini_train/include/autograd/grad_mode.h"
 #include "infini_train/include/common/error.h"
 #include "infini_train/include/common/str_cat.h"
 #include "infini_train/include/core/random.h"
@@ -13,18 +12,14 @@
 namespace infini_train {
 namespace {
 
-/// Logits over the real vocabulary at the last position.
-std::vector<float> NextLogits(const Model& model, std::span<const int32_t> tokens) {
-    const Device& device = model.net->Parameters().front()->device();
-    const int64_t length = static_cast<int64_t>(tokens.size());
-    const std::shared_ptr<Tensor> ids =
-        Tensor::FromVector(std::vector<int32_t>(tokens.begin(), tokens.end()), {1, length}, device);
-    const std::shared_ptr<Tensor> logits = model.net->Forward({ids})[0];
-    const std::shared_ptr<Tensor> last = logits->View({length, logits->dim(-1)})->Slice(length - 1, length);
-    const std::shared_ptr<Tensor> wide = Tensor::Empty(last->shape(), DataType::kFloat32, device);
-    kernels::cast(device.type, *last, *wide);
+/// Of logits [1, T, padded vocabulary] those over the real vocabulary at the last position.
+std::vector<float> LastRow(const Tensor& logits, int64_t vocab_size) {
+    const int64_t length = logits.dim(1);
+    const std::shared_ptr<Tensor> last = logits.View({length, logits.dim(-1)})->Slice(length - 1, length);
+    const std::shared_ptr<Tensor> wide = Tensor::Empty(last->shape(), DataType::kFloat32, logits.device());
+    kernels::cast(logits.device().type, *last, *wide);
     std::vector<float> row = wide->ToVector<float>();
-    row.resize(static_cast<size_t>(model.vocab_size));
+    row.resize(static_cast<size_t>(vocab_size));
     for (const float logit : row) {
         if (!std::isfinite(logit)) {
             throw Error({.where = "text",
@@ -56,7 +51,7 @@ int32_t Sample(const std::vector<float>& logits, float temperature, float unifor
 
 }  // namespace
 
-void CheckPrompt(const Model& model, std::span<const int32_t> prompt) {
+void CheckPrompt(const ModelSpec& model, std::span<const int32_t> prompt) {
     if (prompt.empty()) {
         throw Error({.where = "--prompt", .what = "is empty", .wanted = "at least one token to go on from"});
     }
@@ -70,20 +65,25 @@ void CheckPrompt(const Model& model, std::span<const int32_t> prompt) {
     }
 }
 
-std::vector<int32_t> Generate(const Model& model, std::span<const int32_t> prompt, const GenerateOptions& options) {
+std::vector<int32_t> Generate(nn::parallel::PipelineParallel& pipeline, const comm::Mesh& mesh, const ModelSpec& model,
+                              std::span<const int32_t> prompt, const GenerateOptions& options) {
     CheckPrompt(model, prompt);
-    const autograd::NoGradGuard no_grad;
-    model.dropout_position->training = false;
     const RandomStream random = {.seed = options.seed, .stream = StreamOf("generate")};
+    const auto next = Tensor::Empty({1}, DataType::kInt32, mesh.device);
     std::vector<int32_t> tokens(prompt.begin(), prompt.end());
     for (int i = 0; i < options.num_tokens; ++i) {
-        const size_t window = std::min(tokens.size(), static_cast<size_t>(model.block_size));
-        const std::vector<float> logits = NextLogits(model, std::span(tokens).last(window));
-        if (options.temperature == 0.0f) {
-            tokens.push_back(static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin()));
-        } else {
-            tokens.push_back(Sample(logits, options.temperature, Uniform(random, static_cast<uint64_t>(i))));
+        const auto window = std::min(static_cast<int64_t>(tokens.size()), model.block_size);
+        const std::vector<int32_t> seen(tokens.end() - window, tokens.end());
+        const TensorList outputs = pipeline.Forward({Tensor::FromVector(seen, {1, window}, mesh.device)});
+        if (!outputs.empty()) {
+            const std::vector<float> logits = LastRow(*outputs[0], model.vocab_size);
+            *next->data<int32_t>() =
+                options.temperature == 0.0f
+                    ? static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin())
+                    : Sample(logits, options.temperature, Uniform(random, static_cast<uint64_t>(i)));
         }
+        mesh.pipeline->Broadcast(*next, pipeline.stage().last_rank());
+        tokens.push_back(next->ToVector<int32_t>()[0]);
     }
     return tokens;
 }

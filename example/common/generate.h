@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "example/common/model.h"
+#include "infini_train/include/comm/mesh.h"
+#include "infini_train/include/nn/parallel/pp/pipeline_parallel.h"
 
 namespace infini_train {
 
@@ -15,10 +17,11 @@ struct GenerateOptions {
 };
 
 /// Throws Error for an empty prompt and for a token that the model does not have.
-void CheckPrompt(const Model& model, std::span<const int32_t> prompt);
+void CheckPrompt(const ModelSpec& model, std::span<const int32_t> prompt);
 
 /// The prompt's tokens and num_tokens more. The model sees the last block_size tokens. The prompt passes CheckPrompt or
-/// this throws.
-std::vector<int32_t> Generate(const Model& model, std::span<const int32_t> prompt, const GenerateOptions& options);
+/// this throws. Collective over the pipeline: the last stage chooses each token, every rank has the result.
+std::vector<int32_t> Generate(nn::parallel::PipelineParallel& pipeline, const comm::Mesh& mesh, const ModelSpec& model,
+                              std::span<const int32_t> prompt, const GenerateOptions& options);
 
 }  // namespace infini_train

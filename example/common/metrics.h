@@ -4,6 +4,8 @@
 #include <fstream>
 #include <string>
 
+#include "infini_train/include/comm/mesh.h"
+
 namespace infini_train {
 
 struct StepMetrics {
@@ -13,7 +15,7 @@ struct StepMetrics {
     float lr = 0.0f;
     double ms = 0.0;
     double tokens_per_s = 0.0;
-    int64_t peak_bytes = 0;
+    int64_t peak_bytes = 0;  // of the rank that has most
 };
 
 /// One JSON object a line. Floats are printed so that they read back to the same bits; what is not finite is null.
@@ -33,6 +35,6 @@ class MetricsFile {
 };
 
 /// The line of a step on stdout, and the time left when the total is known and somebody watches.
-std::string StepLine(const StepMetrics& metrics, int64_t num_steps, bool with_time_left);
+std::string StepLine(const StepMetrics& metrics, const comm::MeshShape& mesh, int64_t num_steps, bool with_time_left);
 
 }  // namespace infini_train

@@ -1,108 +1,30 @@
-#include <fcntl.h>
+#include "example/common/train_loop.h"
+
 #include <omp.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <exception>
-#include <filesystem>
-#include <memory>
 #include <string>
-#include <system_error>
-#include <vector>
+#include <utility>
 
 #include "glog/logging.h"
 
-#include "example/common/flags.h"
+#include "example/common/batch.h"
 #include "example/common/generate.h"
 #include "example/common/metrics.h"
-#include "example/common/model.h"
-#include "example/common/train_step.h"
+#include "example/common/timeline_files.h"
 #include "infini_train/include/common/error.h"
 #include "infini_train/include/common/str_cat.h"
 #include "infini_train/include/data/byte_tokenizer.h"
-#include "infini_train/include/data/token_dataset.h"
-#include "infini_train/include/optimizer/adamw.h"
-#include "infini_train/include/optimizer/sgd.h"
+#include "infini_train/include/nn/parallel/pp/pipeline_parallel.h"
 
 namespace infini_train {
 namespace {
 
-std::unique_ptr<optimizers::Optimizer> MakeOptimizer(const ProgramOptions& options, const TensorList& parameters) {
-    if (options.use_adamw) {
-        return std::make_unique<optimizers::AdamW>(parameters,
-                                                   optimizers::AdamW::Options{.beta1 = options.beta1,
-                                                                              .beta2 = options.beta2,
-                                                                              .eps = options.eps,
-                                                                              .weight_decay = options.weight_decay});
-    }
-    return std::make_unique<optimizers::Sgd>(
-        parameters, optimizers::Sgd::Options{.momentum = options.momentum, .weight_decay = options.weight_decay});
-}
-
-BatchShape ShapeOf(const ProgramOptions& options) {
-    return {.batch_size = options.batch_size,
-            .sequence_length = options.sequence_length,
-            .num_microbatches = options.num_microbatches};
-}
-
-/// What a run reads: opened before the model is built, so that a wrong file is refused at once.
-struct Datasets {
-    std::unique_ptr<data::TokenDataset> train;
-    std::unique_ptr<data::TokenDataset> validation;  // null without one
-};
-
-std::unique_ptr<data::TokenDataset> OpenDataset(const std::string& path, const BatchShape& shape, int64_t min_rows) {
-    auto dataset = std::make_unique<data::TokenDataset>(path, shape.sequence_length);
-    dataset->CheckHasRows(min_rows);
-    return dataset;
-}
-
-Datasets OpenDatasets(const ProgramOptions& options) {
-    if (options.input_bin.empty()) {
-        throw Error({.where = "--input_bin",
-                     .what =
-                         "no tokens to train on; make a file with 'find . -name \"*.md\" | xargs ./tokenize --output "
-                         "tokens.bin', then pass '--input_bin tokens.bin'"});
-    }
-    const BatchShape shape = ShapeOf(options);
-    Datasets datasets = {.train = OpenDataset(options.input_bin, shape, shape.rows_per_step()), .validation = nullptr};
-    if (!options.input_val_bin.empty()) {
-        datasets.validation = OpenDataset(options.input_val_bin, shape, shape.batch_size);
-    }
-    return datasets;
-}
-
-void CheckDatasets(const Datasets& datasets, const Model& model, const ProgramOptions& options) {
-    if (options.sequence_length > model.block_size) {
-        throw Error({.where = "--sequence_length",
-                     .what = "longer than the model's block",
-                     .got = StrCat(options.sequence_length),
-                     .wanted = StrCat("at most ", model.block_size)});
-    }
-    datasets.train->CheckVocab(model.vocab_size);
-    if (datasets.validation != nullptr) {
-        datasets.validation->CheckVocab(model.vocab_size);
-    }
-}
-
-/// step 0: before any training, just the text.
-void PrintText(const Model& model, const ProgramOptions& options, int64_t step) {
-    const data::ByteTokenizer tokenizer;
-    // Without a prompt a text begins as a document does.
-    const std::string prompt = options.prompt.empty() ? "\n" : options.prompt;
-    const std::vector<int32_t> tokens =
-        Generate(model, tokenizer.Encode(prompt),
-                 {.num_tokens = options.text_length, .temperature = options.temperature, .seed = options.seed});
-    const std::string text = tokenizer.Decode(tokens);
-    if (step > 0) {
-        std::printf("step %4lld | text:\n", static_cast<long long>(step));
-    }
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    std::printf("\n");
-    std::fflush(stdout);
-}
+using nn::parallel::PipelineParallel;
 
 void CheckFinite(const StepMetrics& metrics) {
     if (!std::isfinite(metrics.loss) || !std::isfinite(metrics.grad_norm)) {
@@ -113,144 +35,202 @@ void CheckFinite(const StepMetrics& metrics) {
     }
 }
 
-void Train(const Model& model, const Datasets& datasets, const ProgramOptions& options, const Device& device) {
-    const BatchShape shape = ShapeOf(options);
-    const data::TokenDataset& dataset = *datasets.train;
-    MetricsFile metrics_file(options.metrics_file);
-    const std::unique_ptr<optimizers::Optimizer> optimizer = MakeOptimizer(options, model.net->Parameters());
-    const bool is_watched = isatty(STDOUT_FILENO) == 1;
-    std::printf("%lld tokens a step in %d micro-batch%s of %lld x %lld; %lld steps an epoch\n",
-                static_cast<long long>(shape.tokens_per_step()), shape.num_microbatches,
-                shape.num_microbatches == 1 ? "" : "es", static_cast<long long>(shape.batch_size),
-                static_cast<long long>(shape.sequence_length),
-                static_cast<long long>(dataset.num_rows() / shape.rows_per_step()));
-    const std::string drop_note = dataset.DropNote(shape.rows_per_step());
-    if (!drop_note.empty()) {
-        std::printf("note: %s\n", drop_note.c_str());
-    }
-    for (int64_t step = 0; step < options.num_iteration; ++step) {
-        const auto start = std::chrono::steady_clock::now();
-        optimizer->set_lr(optimizers::LearningRate(options.lr, step));
-        const StepResult result = TrainStep(model, ReadStep(dataset, shape, step, device), shape.batch_size, step,
-                                            options.grad_clip, *optimizer);
-        const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
-        const StepMetrics metrics = {
-            .step = step + 1,
-            .loss = result.loss,
-            .grad_norm = result.grad_norm,
-            .lr = optimizer->lr(),
-            .ms = elapsed.count(),
-            .tokens_per_s = static_cast<double>(shape.tokens_per_step()) / elapsed.count() * 1e3,
-            .peak_bytes = device.allocator->stats().peak_bytes};
-        std::printf("%s\n", StepLine(metrics, options.num_iteration, is_watched).c_str());
-        std::fflush(stdout);
-        metrics_file.WriteStep(metrics);
-        CheckFinite(metrics);
-        const bool is_last = step + 1 == options.num_iteration;
-        if (datasets.validation != nullptr &&
-            (is_last || (options.val_loss_every > 0 && (step + 1) % options.val_loss_every == 0))) {
-            const float val_loss = ValidationLoss(model, *datasets.validation, shape, options.val_batches);
-            std::printf("step %4lld | val loss %.6f\n", static_cast<long long>(step + 1),
-                        static_cast<double>(val_loss));
-            metrics_file.WriteValidation(step + 1, val_loss);
+/// One rank of a run.
+class RankRun {
+ public:
+    RankRun(const RunPlan& plan, const comm::Mesh& mesh)
+        : plan_(plan), options_(*plan.options), setup_(*plan.setup), mesh_(mesh), loss_(MakeLoss(*plan.model)) {
+        auto position = std::make_shared<nn::DropoutPosition>();
+        position->seed = options_.seed;
+        std::vector<std::shared_ptr<nn::Module>> chunks =
+            BuildChunks(setup_, *plan.model, mesh.position.pipeline, position, mesh.device);
+        for (const std::shared_ptr<nn::Module>& chunk : chunks) {
+            plan.model->set_values(*chunk);
+            chunk->To(options_.dtype);
         }
-        if (options.sample_every > 0 && (step + 1) % options.sample_every == 0 && !is_last) {
-            PrintText(model, options, step + 1);
+        pipeline_ = std::make_shared<PipelineParallel>(
+            std::move(chunks), mesh,
+            PipelineParallel::Options{.num_microbatches = setup_.shape.num_microbatches,
+                                      .max_grad_norm = options_.grad_clip,
+                                      .schedule = setup_.schedule,
+                                      .rank_of_stage = setup_.shape.rank_of_stage,
+                                      .dropout_position = position});
+        CHECK_EQ(pipeline_->grad_reduction().num_elements(), plan.prediction->num_elements)
+            << "parameters of all stages together";
+    }
+
+    void Run() {
+        PrintStart();
+        if (plan_.train != nullptr) {
+            Train();
+        }
+        if (!options_.prompt.empty() || options_.sample_every > 0) {
+            PrintText(options_.num_iteration);
         }
     }
-}
 
-/// Before the training, not after it: a text can be written.
-void CheckText(const Model& model, const ProgramOptions& options) {
-    const data::ByteTokenizer tokenizer;
-    if ((!options.prompt.empty() || options.sample_every > 0) && model.vocab_size > tokenizer.vocab_size()) {
-        throw Error({.where = "--tokenizer byte",
-                     .what = "cannot write the tokens of this model as text; leave out --prompt and --sample_every",
-                     .got = StrCat("a vocabulary of ", model.vocab_size),
-                     .wanted = StrCat("at most ", tokenizer.vocab_size())});
-    }
-    if (!options.prompt.empty()) {
-        CheckPrompt(model, tokenizer.Encode(options.prompt));
-    }
-}
+ private:
+    bool prints() const { return mesh_.rank == 0; }
 
-/// Starting the metrics anew must not empty a file that the run reads.
-void CheckMetricsFile(const ProgramOptions& options) {
-    for (const std::string& input : {options.input_bin, options.input_val_bin, options.llmc_filepath}) {
-        std::error_code none;
-        if (!input.empty() && std::filesystem::equivalent(options.metrics_file, input, none)) {
-            throw Error({.where = "--metrics_file " + options.metrics_file, .what = "is also an input of this run"});
-        }
-    }
-}
-
-void Run(const ProgramOptions& options, ModelFactory make_model) {
-    if (options.threads_per_rank > 0) {
-        omp_set_num_threads(options.threads_per_rank);
-    }
-    CheckMetricsFile(options);
-    const bool is_training = options.num_iteration > 0;
-    const Datasets datasets = is_training ? OpenDatasets(options) : Datasets{};
-    const Device device = MakeCpuDevice();
-    const Model model = make_model(options, device);
-    if (is_training) {
-        CheckDatasets(datasets, model, options);
-    }
-    CheckText(model, options);
-    model.dropout_position->seed = options.seed;
-    model.net->To(options.dtype);
-    int64_t num_parameters = 0;
-    for (const std::shared_ptr<Tensor>& parameter : model.net->Parameters()) {
-        num_parameters += parameter->num_elements();
-    }
-    std::printf("%s: %lld parameters, %s, device %s, %d threads\n", model.name.c_str(),
-                static_cast<long long>(num_parameters), std::string(Name(options.dtype)).c_str(),
-                ToString(device).c_str(), omp_get_max_threads());
-    for (const std::string& note : model.notes) {
-        std::printf("note: %s\n", note.c_str());
-    }
-    if (is_training) {
-        Train(model, datasets, options, device);
-    }
-    if (!options.prompt.empty() || options.sample_every > 0) {
-        PrintText(model, options, options.num_iteration);
-    }
-    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
-        throw Error({.where = "stdout", .what = "cannot be written", .kind = Error::Kind::kRuntime});
-    }
-}
-
-/// A standard stream that the caller closed is opened on nothing: a file of ours would otherwise take its number, and
-/// the step lines would go there.
-void OpenStandardStreams() {
-    while (true) {
-        const int file = open("/dev/null", O_RDWR);
-        if (file < 0 || file > STDERR_FILENO) {
-            close(file);
+    void PrintStart() const {
+        if (!prints()) {
             return;
         }
+        const int num_threads = omp_get_max_threads();
+        std::printf("%s: %lld parameters, %s, device %s, %d rank%s of %d thread%s\n", plan_.model->name.c_str(),
+                    static_cast<long long>(plan_.prediction->num_elements), std::string(Name(options_.dtype)).c_str(),
+                    ToString(mesh_.device).c_str(), mesh_.shape.num_ranks(), mesh_.shape.num_ranks() == 1 ? "" : "s",
+                    num_threads, num_threads == 1 ? "" : "s");
+        if (setup_.shape.num_ranks > 1) {
+            std::printf("pipeline: %s, P=%d, M=%d, V=%d, layers of the stages %s\n", setup_.schedule_name.c_str(),
+                        setup_.shape.num_ranks, setup_.shape.num_microbatches, setup_.shape.num_chunks,
+                        nn::parallel::ToString(setup_.layout).c_str());
+        }
+        for (const std::string& note : plan_.model->notes) {
+            std::printf("note: %s\n", note.c_str());
+        }
     }
-}
+
+    void PrintBatch() const {
+        const int64_t rows_per_step = setup_.rows_per_step(options_.batch_size);
+        const int num_microbatches = setup_.shape.num_microbatches;
+        std::printf("%lld tokens a step in %d micro-batch%s of %lld x %lld%s; %lld steps an epoch\n",
+                    static_cast<long long>(rows_per_step * options_.sequence_length), num_microbatches,
+                    num_microbatches == 1 ? "" : "es", static_cast<long long>(options_.batch_size),
+                    static_cast<long long>(options_.sequence_length),
+                    mesh_.shape.data == 1 ? "" : StrCat(" on each of ", mesh_.shape.data, " replicas").c_str(),
+                    static_cast<long long>(plan_.train->num_rows() / rows_per_step));
+        const std::string drop_note = plan_.train->DropNote(rows_per_step);
+        if (!drop_note.empty()) {
+            std::printf("note: %s\n", drop_note.c_str());
+        }
+    }
+
+    void Train() {
+        MetricsFile metrics_file(prints() ? options_.metrics_file : "");
+        const std::shared_ptr<optimizers::Optimizer> optimizer = MakeOptimizer(options_, pipeline_->Parameters());
+        const bool is_watched = isatty(STDOUT_FILENO) == 1;
+        if (prints()) {
+            PrintBatch();
+        }
+        for (int64_t step = 0; step < options_.num_iteration; ++step) {
+            const StepMetrics metrics = TrainOneStep(step, optimizer);
+            if (prints()) {
+                std::printf("%s\n", StepLine(metrics, mesh_.shape, options_.num_iteration, is_watched).c_str());
+                std::fflush(stdout);
+                metrics_file.WriteStep(metrics);
+            }
+            CheckFinite(metrics);
+            const bool is_last = step + 1 == options_.num_iteration;
+            if (plan_.validation != nullptr &&
+                (is_last || (options_.val_loss_every > 0 && (step + 1) % options_.val_loss_every == 0))) {
+                const float val_loss = ValidationLoss();
+                if (prints()) {
+                    std::printf("step %4lld | val loss %.6f\n", static_cast<long long>(step + 1),
+                                static_cast<double>(val_loss));
+                    metrics_file.WriteValidation(step + 1, val_loss);
+                }
+            }
+            if (options_.sample_every > 0 && (step + 1) % options_.sample_every == 0 && !is_last) {
+                PrintText(step + 1);
+            }
+        }
+        PrintMemory();
+        if (!options_.timeline.empty()) {
+            const nn::parallel::Timeline timeline = pipeline_->GatherTimeline();
+            if (prints()) {
+                WriteTimelineFiles(options_.timeline, setup_.shape, timeline);
+            }
+        }
+    }
+
+    StepMetrics TrainOneStep(int64_t step, const std::shared_ptr<optimizers::Optimizer>& optimizer) {
+        const auto start = std::chrono::steady_clock::now();
+        optimizer->set_lr(optimizers::LearningRate(options_.lr, step));
+        const int64_t rows_per_step = setup_.rows_per_step(options_.batch_size);
+        const int64_t rows_of_replica = rows_per_step / mesh_.shape.data;
+        const Batch batch = ReadBatch(
+            *plan_.train, plan_.train->FirstRowOfStep(step, rows_per_step) + mesh_.position.data * rows_of_replica,
+            rows_of_replica, mesh_.device);
+        const float loss = pipeline_->TrainStep(batch.inputs, batch.targets, optimizer, loss_, options_.dtype);
+        const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
+        const auto num_tokens = static_cast<double>(rows_per_step * options_.sequence_length);
+        const std::vector<int64_t> peaks = PeakBytes();
+        return {.step = step + 1,
+                .loss = loss,
+                .grad_norm = pipeline_->grad_norm(),
+                .lr = optimizer->lr(),
+                .ms = elapsed.count(),
+                .tokens_per_s = num_tokens / elapsed.count() * 1e3,
+                .peak_bytes = *std::max_element(peaks.begin(), peaks.end())};
+    }
+
+    /// Over the first val_batches micro-batches, or as many as there are, shared out among the replicas.
+    float ValidationLoss() {
+        const int64_t num_batches =
+            std::min<int64_t>(options_.val_batches, plan_.validation->num_rows() / options_.batch_size);
+        const int64_t begin = num_batches * mesh_.position.data / mesh_.shape.data;
+        const int64_t end = num_batches * (mesh_.position.data + 1) / mesh_.shape.data;
+        const Batch batch = ReadBatch(*plan_.validation, begin * options_.batch_size,
+                                      (end - begin) * options_.batch_size, mesh_.device);
+        return pipeline_->EvalStep(batch.inputs, batch.targets, loss_, options_.dtype, static_cast<int>(end - begin));
+    }
+
+    /// step 0: before any training, just the text.
+    void PrintText(int64_t step) {
+        const data::ByteTokenizer tokenizer;
+        // Without a prompt a text begins as a document does.
+        const std::string prompt = options_.prompt.empty() ? "\n" : options_.prompt;
+        const std::vector<int32_t> tokens =
+            Generate(*pipeline_, mesh_, *plan_.model, tokenizer.Encode(prompt),
+                     {.num_tokens = options_.text_length, .temperature = options_.temperature, .seed = options_.seed});
+        if (!prints()) {
+            return;
+        }
+        const std::string text = tokenizer.Decode(tokens);
+        if (step > 0) {
+            std::printf("step %4lld | text:\n", static_cast<long long>(step));
+        }
+        std::fwrite(text.data(), 1, text.size(), stdout);
+        std::printf("\n");
+        std::fflush(stdout);
+    }
+
+    /// The most that each rank of the world has had at once.
+    std::vector<int64_t> PeakBytes() const {
+        const auto own =
+            Tensor::FromVector(std::vector<int64_t>{mesh_.device.allocator->stats().peak_bytes}, {1}, mesh_.device);
+        const auto all = Tensor::Empty({mesh_.world->size(), 1}, DataType::kInt64, mesh_.device);
+        mesh_.world->AllGather(*own, *all);
+        return all->ToVector<int64_t>();
+    }
+
+    void PrintMemory() const {
+        const std::vector<int64_t> peaks = PeakBytes();
+        if (!prints()) {
+            return;
+        }
+        for (int rank = 0; rank < mesh_.shape.num_ranks(); ++rank) {
+            const auto stage_rank = static_cast<size_t>(comm::PositionOf(rank, mesh_.shape).pipeline);
+            const auto measured = static_cast<double>(peaks[static_cast<size_t>(rank)]);
+            const auto predicted = static_cast<double>(plan_.prediction->peak_bytes[stage_rank]);
+            std::printf("rank %d: peak memory %.1f MiB, predicted %.1f MiB (%+.1f %%)\n", rank, measured / 1048576.0,
+                        predicted / 1048576.0, 100.0 * (predicted / measured - 1.0));
+        }
+    }
+
+    const RunPlan& plan_;
+    const ProgramOptions& options_;
+    const PipelineSetup& setup_;
+    const comm::Mesh& mesh_;
+    std::shared_ptr<nn::Module> loss_;
+    std::shared_ptr<PipelineParallel> pipeline_;
+};
 
 }  // namespace
 
-int RunProgram(int argc, char** argv, ModelFactory make_model) {
-    OpenStandardStreams();
-    FLAGS_logtostderr = true;
-    google::InitGoogleLogging(argv[0]);
-    try {
-        ProgramOptions options;
-        if (ParseFlags(argc, argv, &options)) {
-            Run(options, make_model);
-        }
-        return 0;
-    } catch (const Error& error) {
-        std::fprintf(stderr, "%s\n", error.what());
-        return error.exit_code();
-    } catch (const std::exception& error) {
-        std::fprintf(stderr, "unexpected: %s\n", error.what());
-        return 1;
-    }
+void RunRank(const RunPlan& plan, const comm::Mesh& mesh) {
+    RankRun(plan, mesh).Run();
 }
 
 }  // namespace infini_train

@@ -54,8 +54,8 @@ std::shared_ptr<nn::Module> MakeBlock(const Gpt2Config& config, int layer,
 
 }  // namespace
 
-Gpt2::Gpt2(const Gpt2Config& config, const LayerRange& layers, std::shared_ptr<nn::DropoutPosition> dropout_position,
-           const Device& device) {
+Gpt2::Gpt2(const Gpt2Config& config, const nn::parallel::LayerRange& layers,
+           std::shared_ptr<nn::DropoutPosition> dropout_position, const Device& device) {
     if (layers.is_first()) {
         wte_ = std::make_shared<nn::Embedding>(nn::Embedding::Options{.num_embeddings = config.padded_vocab_size,
                                                                       .num_used = config.vocab_size,
@@ -86,13 +86,20 @@ Gpt2::Gpt2(const Gpt2Config& config, const LayerRange& layers, std::shared_ptr<n
         lm_head_ = std::make_shared<nn::Linear>(nn::Linear::Options{.in_features = config.num_channels,
                                                                     .out_features = config.padded_vocab_size,
                                                                     .bias = false,
-                                                                    .init_stddev = kInitStddev},
+                                                                    .init_stddev = kInitStddev,
+                                                                    .num_used = config.vocab_size},
                                                 device);
         RegisterModule("ln_f", ln_f_);
-        RegisterModule("lm_head", lm_head_);
         if (wte_ != nullptr) {
+            RegisterModule("lm_head", lm_head_);
             Tie(wte_->weight_slot(), lm_head_->weight_slot());
+        } else {
+            // Far from the embedding the head is its copy: the same name, hence the same values.
+            RegisterModule("wte", lm_head_);
+            ShareAcrossStages(lm_head_->weight_slot());
         }
+    } else if (wte_ != nullptr) {
+        ShareAcrossStages(wte_->weight_slot());
     }
 }
 

@@ -1,6 +1,5 @@
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "example/common/load_weights.h"
@@ -12,31 +11,31 @@
 namespace infini_train::llama3 {
 namespace {
 
-Model MakeModel(const ProgramOptions& options, const Device& device) {
-    std::unique_ptr<checkpoint::LlmcLlama3File> file;
-    std::vector<std::string> notes;
+ModelSpec MakeModel(const ProgramOptions& options) {
+    std::shared_ptr<const checkpoint::LlmcLlama3File> file;
     if (!options.llmc_filepath.empty()) {
-        file = std::make_unique<checkpoint::LlmcLlama3File>(checkpoint::OpenLlmcLlama3(options.llmc_filepath));
-        notes = file->header.notes;
+        file = std::make_shared<checkpoint::LlmcLlama3File>(checkpoint::OpenLlmcLlama3(options.llmc_filepath));
     }
     Llama3Config config =
         file != nullptr ? ConfigOf(file->header, options.rope_scaling_factor) : NamedConfig(options.model);
     config.dropout = options.dropout;
     config.recompute = options.recompute;
-    auto position = std::make_shared<nn::DropoutPosition>();
-    auto net = std::make_shared<Llama3>(
-        config, LayerRange{.begin = 0, .end = config.num_layers, .num_layers = config.num_layers}, position, device);
-    if (file != nullptr) {
-        LoadWeights(file->weights, *net);
-    } else {
-        net->Initialize(options.seed);
-    }
-    return {.name = file != nullptr ? "llama3 " + options.llmc_filepath : "llama3 " + options.model,
-            .notes = std::move(notes),
-            .net = std::move(net),
-            .dropout_position = std::move(position),
-            .block_size = config.block_size,
-            .vocab_size = config.vocab_size};
+    return {
+        .name = file != nullptr ? "llama3 " + options.llmc_filepath : "llama3 " + options.model,
+        .notes = file != nullptr ? file->header.notes : std::vector<std::string>{},
+        .num_layers = config.num_layers,
+        .block_size = config.block_size,
+        .vocab_size = config.vocab_size,
+        .build = [config](const nn::parallel::LayerRange& layers, const std::shared_ptr<nn::DropoutPosition>& position,
+                          const Device& device) { return std::make_shared<Llama3>(config, layers, position, device); },
+        .set_values =
+            [file, seed = options.seed](nn::Module& layers) {
+                if (file != nullptr) {
+                    LoadWeights(file->weights, layers);
+                } else {
+                    layers.Initialize(seed);
+                }
+            }};
 }
 
 }  // namespace

@@ -56,7 +56,7 @@ std::shared_ptr<nn::Module> MakeBlock(const Llama3Config& config, int layer,
 
 }  // namespace
 
-Llama3::Llama3(const Llama3Config& config, const LayerRange& layers,
+Llama3::Llama3(const Llama3Config& config, const nn::parallel::LayerRange& layers,
                std::shared_ptr<nn::DropoutPosition> dropout_position, const Device& device) {
     if (layers.is_first()) {
         wte_ = std::make_shared<nn::Embedding>(nn::Embedding::Options{.num_embeddings = config.vocab_size,
@@ -92,10 +92,16 @@ Llama3::Llama3(const Llama3Config& config, const LayerRange& layers,
                                                                     .init_stddev = kInitStddev},
                                                 device);
         RegisterModule("ln_f", ln_f_);
-        RegisterModule("lm_head", lm_head_);
-        if (config.tied_head && wte_ != nullptr) {
+        const bool is_copy = config.tied_head && wte_ == nullptr;
+        // Far from the embedding a tied head is its copy: the same name, hence the same values.
+        RegisterModule(is_copy ? "wte" : "lm_head", lm_head_);
+        if (is_copy) {
+            ShareAcrossStages(lm_head_->weight_slot());
+        } else if (config.tied_head) {
             Tie(wte_->weight_slot(), lm_head_->weight_slot());
         }
+    } else if (config.tied_head && wte_ != nullptr) {
+        ShareAcrossStages(wte_->weight_slot());
     }
 }
 

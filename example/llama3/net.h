@@ -2,7 +2,6 @@
 
 #include <memory>
 
-#include "example/common/layer_range.h"
 #include "example/llama3/config.h"
 #include "infini_train/include/nn/module.h"
 #include "infini_train/include/nn/modules/container.h"
@@ -10,6 +9,7 @@
 #include "infini_train/include/nn/modules/embedding.h"
 #include "infini_train/include/nn/modules/linear.h"
 #include "infini_train/include/nn/modules/rms_norm.h"
+#include "infini_train/include/nn/parallel/pp/stage_layout.h"
 
 namespace infini_train::llama3 {
 
@@ -19,8 +19,8 @@ namespace infini_train::llama3 {
 /// {logits [B, T, vocab_size]}
 class Llama3 : public nn::Module {
  public:
-    Llama3(const Llama3Config& config, const LayerRange& layers, std::shared_ptr<nn::DropoutPosition> dropout_position,
-           const Device& device);
+    Llama3(const Llama3Config& config, const nn::parallel::LayerRange& layers,
+           std::shared_ptr<nn::DropoutPosition> dropout_position, const Device& device);
 
     TensorList Forward(const TensorList& inputs) override;
 

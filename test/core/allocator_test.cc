@@ -173,6 +173,42 @@ TEST(CachingCpuAllocator, RunsOutOfMemoryWithAnError) {
     EXPECT_EQ(allocator.stats().live_bytes, 0);
 }
 
+TEST(CachingCpuAllocator, CountsABlockThatIsHandedOverWhereItIs) {
+    CachingCpuAllocator from;
+    CachingCpuAllocator to;
+    void* block = from.Allocate(1000);
+    EXPECT_EQ(from.StopCounting(block), 4 * kAlignment);
+    EXPECT_EQ(from.stats().live_bytes, 0);
+    void* other = from.Allocate(1000);
+    EXPECT_NE(other, block) << "a block that counts elsewhere is not free";
+    to.CountHandedOver(4 * kAlignment);
+    EXPECT_EQ(to.stats().live_bytes, 4 * kAlignment);
+    to.CountHandedOver(-4 * kAlignment);
+    EXPECT_EQ(to.stats().live_bytes, 0);
+    EXPECT_EQ(to.stats().peak_bytes, 4 * kAlignment);
+    EXPECT_EQ(to.stats().reserved_bytes, 0);
+    from.Free(block);
+    EXPECT_EQ(from.stats().live_bytes, 4 * kAlignment);
+    // It can be taken again, and counts again.
+    EXPECT_EQ(from.Allocate(1000), block);
+    EXPECT_EQ(from.stats().live_bytes, 8 * kAlignment);
+    from.Free(block);
+    from.Free(other);
+    EXPECT_EQ(from.stats().live_bytes, 0);
+    EXPECT_EQ(from.stats().peak_bytes, 8 * kAlignment);
+    EXPECT_EQ(from.StopCounting(nullptr), 0);
+}
+
+TEST(CachingCpuAllocatorDeathTest, HandsABlockOfItsOwnOverOnce) {
+    CachingCpuAllocator allocator;
+    void* block = allocator.Allocate(1000);
+    EXPECT_DEATH(allocator.StopCounting(static_cast<char*>(block) + 256), "did not hand out");
+    allocator.StopCounting(block);
+    EXPECT_DEATH(allocator.StopCounting(block), "handed over already");
+    allocator.Free(block);
+    EXPECT_DEATH(allocator.StopCounting(block), "did not hand out");
+}
+
 TEST(CachingCpuAllocatorDeathTest, RefusesToFreeTwiceOrWhatIsNotItsOwn) {
     CachingCpuAllocator allocator;
     void* block = allocator.Allocate(1000);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -96,6 +97,120 @@ TEST(Tensor, CopiesAndClearsValues) {
     x->SetZero();
     EXPECT_EQ(y->ToVector<float>(), (std::vector<float>{0.0f, 1.0f, 2.0f}));
     EXPECT_EQ(x->ToVector<float>(), (std::vector<float>{0.0f, 0.0f, 0.0f}));
+}
+
+int64_t LiveBytes(const Device& device) {
+    return device.allocator->stats().live_bytes;
+}
+
+TEST(Tensor, CountsForTheRankThatItIsHandedOverTo) {
+    const Device from = MakeCpuDevice();
+    const Device to = MakeCpuDevice();
+    auto sent = CountUp({5, 13}, from);  // 260 bytes: two blocks of 256
+    sent->set_requires_grad(true);
+    const void* data = sent->raw_data();
+    auto received = sent->HandOver(to);
+    EXPECT_EQ(LiveBytes(from), 0);
+    EXPECT_EQ(LiveBytes(to), 512);
+    EXPECT_EQ(received->raw_data(), data);
+    EXPECT_EQ(received->shape(), sent->shape());
+    EXPECT_EQ(received->dtype(), sent->dtype());
+    EXPECT_EQ(received->device().allocator, to.allocator);
+    EXPECT_FALSE(received->requires_grad());
+    sent.reset();
+    EXPECT_EQ(LiveBytes(to), 512);
+    received.reset();
+    EXPECT_EQ(LiveBytes(to), 0);
+    EXPECT_EQ(LiveBytes(from), 0);
+    EXPECT_EQ(from.allocator->stats().peak_bytes, 512);
+    EXPECT_EQ(to.allocator->stats().peak_bytes, 512);
+    // The block is back where it came from.
+    EXPECT_EQ(CountUp({5, 13}, from)->raw_data(), data);
+    EXPECT_EQ(to.allocator->stats().num_system_requests, 0);
+}
+
+TEST(Tensor, IsHandedOnAndBack) {
+    const Device a = MakeCpuDevice();
+    const Device b = MakeCpuDevice();
+    const Device c = MakeCpuDevice();
+    auto x = CountUp({2}, a);
+    EXPECT_EQ(x->HandOver(a)->device().allocator, a.allocator);
+    EXPECT_EQ(LiveBytes(a), 256);
+    x = x->HandOver(b);
+    x = x->HandOver(b);
+    EXPECT_EQ(LiveBytes(b), 256);
+    x = x->HandOver(c);
+    EXPECT_EQ(LiveBytes(b), 0);
+    EXPECT_EQ(LiveBytes(c), 256);
+    x = x->HandOver(a);
+    EXPECT_EQ(LiveBytes(c), 0);
+    EXPECT_EQ(LiveBytes(a), 256);
+    x = x->HandOver(c);
+    EXPECT_EQ(LiveBytes(a), 0);
+    x.reset();
+    for (const Device& device : {a, b, c}) {
+        EXPECT_EQ(LiveBytes(device), 0);
+        EXPECT_EQ(device.allocator->stats().peak_bytes, 256);
+    }
+}
+
+TEST(Tensor, IsHandedOverWithItsViews) {
+    const Device from = MakeCpuDevice();
+    const Device to = MakeCpuDevice();
+    auto whole = CountUp({8, 64}, from);
+    auto rows = whole->Slice(2, 3)->HandOver(to);
+    EXPECT_EQ(rows->data<float>()[0], 128.0f);
+    EXPECT_EQ(LiveBytes(from), 0);
+    EXPECT_EQ(LiveBytes(to), 2048) << "the whole storage";
+    rows.reset();
+    EXPECT_EQ(LiveBytes(to), 2048);
+    whole.reset();
+    EXPECT_EQ(LiveBytes(to), 0);
+    const auto nothing = Tensor::Zeros({0, 3}, DataType::kFloat32, from)->HandOver(to);
+    EXPECT_EQ(nothing->shape(), (Shape{0, 3}));
+}
+
+TEST(Tensor, KeepsBothAllocatorsAlive) {
+    auto from = MakeCpuDevice();
+    auto to = MakeCpuDevice();
+    const std::weak_ptr<Allocator> source = from.allocator;
+    const std::weak_ptr<Allocator> account = to.allocator;
+    auto sent = CountUp({2}, from);
+    auto received = sent->HandOver(to);
+    from = {};
+    to = {};
+    received.reset();
+    EXPECT_FALSE(account.expired());
+    EXPECT_EQ(account.lock()->stats().live_bytes, 256);
+    sent.reset();
+    EXPECT_TRUE(source.expired());
+    EXPECT_TRUE(account.expired());
+}
+
+TEST(Tensor, IsHandedOverByAnyThread) {
+    const std::vector<Device> devices = {MakeCpuDevice(), MakeCpuDevice(), MakeCpuDevice()};
+    for (int round = 0; round < 100; ++round) {
+        auto x = CountUp({100}, devices[0]);
+        std::vector<std::thread> threads;
+        for (const Device& device : devices) {
+            // Views of one storage: whoever is last has it, and the bytes are counted once.
+            threads.emplace_back([view = x->Detach(), &device] { EXPECT_EQ(view->HandOver(device)->num_rows(), 1); });
+        }
+        x.reset();
+        for (std::thread& thread : threads) {
+            thread.join();
+        }
+    }
+    for (const Device& device : devices) {
+        EXPECT_EQ(LiveBytes(device), 0);
+        EXPECT_LE(device.allocator->stats().peak_bytes, 512);
+    }
+}
+
+TEST(TensorDeathTest, IsHandedOverOnTheSameHardwareOnly) {
+    const auto x = CountUp({2}, MakeCpuDevice());
+    const Device other = {.type = DeviceType::kCUDA, .index = 1, .allocator = std::make_shared<CachingCpuAllocator>()};
+    EXPECT_DEATH(x->HandOver(other), "from cpu to cuda:1");
 }
 
 TEST(TensorDeathTest, RefusesWhatDoesNotFit) {

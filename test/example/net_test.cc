@@ -12,6 +12,7 @@
 #include "example/llama3/net.h"
 #include "infini_train/include/autograd/engine.h"
 #include "infini_train/include/nn/modules/loss.h"
+#include "infini_train/include/nn/parallel/pp/stage_layout.h"
 #include "infini_train/include/nn/state_dict.h"
 
 namespace infini_train {
@@ -40,8 +41,9 @@ llama3::Llama3Config SmallLlama() {
 template <typename Net, typename Config>
 std::shared_ptr<Net> Make(const Config& config, int begin, int end, const Device& device,
                           const std::shared_ptr<nn::DropoutPosition>& position) {
-    auto net = std::make_shared<Net>(config, LayerRange{.begin = begin, .end = end, .num_layers = config.num_layers},
-                                     position, device);
+    auto net = std::make_shared<Net>(
+        config, nn::parallel::LayerRange{.begin = begin, .end = end, .num_layers = config.num_layers}, position,
+        device);
     net->Initialize(9);
     return net;
 }
@@ -57,23 +59,18 @@ std::shared_ptr<Tensor> LossOf(const std::shared_ptr<Tensor>& logits, const Devi
 
 using State = std::map<std::string, std::shared_ptr<Tensor>>;
 
-/// How many parameters of the slice are the whole's, after a check that they start with the same values. A tied head
-/// far from its embedding is a parameter of its own, which takes the embedding's values here.
-size_t StartAlike(const State& whole, const State& slice) {
-    size_t num_named = 0;
+/// Counts the parameters of the slice by name, after a check that they start with the whole's values. A tied head far
+/// from its embedding is a copy of it, with its name.
+void ExpectToStartAlike(const State& whole, const State& slice, std::map<std::string, int>* counts) {
     for (const auto& [name, values] : slice) {
-        if (whole.contains(name)) {
-            EXPECT_EQ(values->ToVector<float>(), whole.at(name)->ToVector<float>()) << name;
-            ++num_named;
-        } else {
-            values->CopyFrom(*whole.at("wte.weight"));
-        }
+        ASSERT_TRUE(whole.contains(name)) << name;
+        EXPECT_EQ(values->ToVector<float>(), whole.at(name)->ToVector<float>()) << name;
+        ++(*counts)[name];
     }
-    return num_named;
 }
 
 template <typename Net, typename Config>
-void ExpectSlicesToBeTheWhole(const Config& config) {
+void ExpectSlicesToBeTheWhole(const Config& config, bool is_tied) {
     const Device device = MakeCpuDevice();
     const auto position = std::make_shared<nn::DropoutPosition>();
     const std::shared_ptr<nn::Module> whole = Make<Net>(config, 0, 3, device, position);
@@ -81,11 +78,20 @@ void ExpectSlicesToBeTheWhole(const Config& config) {
     const std::shared_ptr<nn::Module> middle = Make<Net>(config, 1, 2, device, position);
     const std::shared_ptr<nn::Module> last = Make<Net>(config, 2, 3, device, position);
     const State whole_state = nn::StateDict(*whole);
-    size_t num_named = 0;
+    std::map<std::string, int> counts;
     for (const std::shared_ptr<nn::Module>& slice : {first, middle, last}) {
-        num_named += StartAlike(whole_state, nn::StateDict(*slice));
+        ExpectToStartAlike(whole_state, nn::StateDict(*slice), &counts);
     }
-    EXPECT_EQ(num_named, whole_state.size());
+    EXPECT_EQ(counts.size(), whole_state.size());
+    for (const auto& [name, count] : counts) {
+        EXPECT_EQ(count, is_tied && name == "wte.weight" ? 2 : 1) << name;
+    }
+    const std::vector<std::string> shared =
+        is_tied ? std::vector<std::string>{"wte.weight"} : std::vector<std::string>{};
+    EXPECT_EQ(first->SharedNames(), shared);
+    EXPECT_EQ(last->SharedNames(), shared);
+    EXPECT_EQ(middle->SharedNames(), std::vector<std::string>{});
+    EXPECT_EQ(whole->SharedNames(), std::vector<std::string>{});
     const std::shared_ptr<Tensor> loss = LossOf(whole->Forward({Ids(device)})[0], device);
     const std::shared_ptr<Tensor> sliced =
         LossOf(last->Forward(middle->Forward(first->Forward({Ids(device)})))[0], device);
@@ -103,8 +109,11 @@ void ExpectSlicesToBeTheWhole(const Config& config) {
 }
 
 TEST(Net, SlicesOfAModelAreTheWhole) {
-    ExpectSlicesToBeTheWhole<gpt2::Gpt2>(SmallGpt2());
-    ExpectSlicesToBeTheWhole<llama3::Llama3>(SmallLlama());
+    ExpectSlicesToBeTheWhole<gpt2::Gpt2>(SmallGpt2(), /*is_tied=*/true);
+    llama3::Llama3Config llama = SmallLlama();
+    ExpectSlicesToBeTheWhole<llama3::Llama3>(llama, /*is_tied=*/false);
+    llama.tied_head = true;
+    ExpectSlicesToBeTheWhole<llama3::Llama3>(llama, /*is_tied=*/true);
 }
 
 TEST(Net, PaddingRowsOfATiedEmbeddingStartAtZero) {

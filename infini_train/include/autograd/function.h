@@ -28,8 +28,8 @@ class Function : public std::enable_shared_from_this<Function> {
     Function& operator=(const Function&) = delete;
     virtual ~Function();
 
-    /// Forward, and its record on the tape if grad mode is on and an input requires a gradient. An input may be null
-    /// where the operation has an optional one.
+    /// Forward, and its record on the tape if grad mode is on and an input requires a gradient, or the function is a
+    /// source. An input may be null where the operation has an optional one.
     TensorList Apply(const TensorList& inputs);
 
     // --- for the engine
@@ -47,6 +47,9 @@ class Function : public std::enable_shared_from_this<Function> {
     /// One gradient an input, in the order of the inputs; null where there is none or where it was added to the leaf
     /// already.
     virtual TensorList Backward(const TensorList& grad_outputs) = 0;
+
+    /// True for a function whose outputs need a gradient although no input does: what another rank computed.
+    virtual bool IsSource() const { return false; }
 
     /// Keeps tensors for Backward. Only what is needed: they live until then. Nothing is kept when nothing is recorded.
     void Save(const TensorList& tensors);

@@ -30,6 +30,14 @@ class Allocator {
     virtual void* Allocate(size_t size_bytes) = 0;
     virtual void Free(void* data) = 0;
     virtual Stats stats() const = 0;
+
+    /// For a block that is handed over to another rank (Storage::CountOn): it stays a block of this allocator until it
+    /// is freed, but is no longer live here. Returns its bytes, 0 for null. Once a block. An allocator whose blocks
+    /// stay on their rank has neither this nor the next: they end the process.
+    virtual int64_t StopCounting(void* data);
+    /// Adds such bytes to what is live here; negative at their end.
+    virtual void CountHandedOver(int64_t size_bytes);
+
     /// From now on the peak is measured from what is live now.
     virtual void ResetPeak() = 0;
 
@@ -46,6 +54,8 @@ class CachingCpuAllocator : public Allocator {
     void* Allocate(size_t size_bytes) override;
     void Free(void* data) override;
     Stats stats() const override;
+    int64_t StopCounting(void* data) override;
+    void CountHandedOver(int64_t size_bytes) override;
     void ResetPeak() override;
 
  private:
@@ -57,11 +67,14 @@ class CachingCpuAllocator : public Allocator {
         size_t size_bytes = 0;
         bool is_free = false;
         bool starts_segment = false;
+        bool counts_elsewhere = false;  // handed over
     };
     using BlockMap = std::map<char*, Block>;  // by address: the neighbours of a block are its neighbours in the map
 
     /// Takes one free block of so many bytes from the system.
     void AddSegment(size_t size_bytes);
+    /// CHECKs that it was handed out and is not free.
+    BlockMap::iterator FindTaken(void* data);
 
     mutable std::mutex mutex_;
     BlockMap blocks_;

@@ -8,10 +8,12 @@
 
 namespace infini_train {
 
-enum class DeviceType { kCPU, kCUDA };
-inline constexpr int kNumDeviceTypes = 2;
+/// kMeta computes nothing: its tensors have shapes, dtypes and sizes, but no values. A model that runs there says what
+/// it makes of an input and what memory that takes.
+enum class DeviceType { kCPU, kCUDA, kMeta };
+inline constexpr int kNumDeviceTypes = 3;
 
-/// "cpu", "cuda"
+/// "cpu", "cuda", "meta"
 std::string_view Name(DeviceType type);
 
 /// Where a rank computes, and the memory it takes from there. Each rank makes its own: its tensors then count on its
@@ -24,7 +26,9 @@ struct Device {
 
 /// A CPU device with an allocator of its own.
 Device MakeCpuDevice();
-/// "cpu", "cuda:1"
+/// A device without values, with an allocator that counts what a CPU device's would.
+Device MakeMetaDevice();
+/// "cpu", "cuda:1", "meta"
 std::string ToString(const Device& device);
 /// The same hardware; the allocators may differ.
 bool operator==(const Device& a, const Device& b);

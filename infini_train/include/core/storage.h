@@ -1,13 +1,15 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <mutex>
 
 #include "infini_train/include/core/allocator.h"
 
 namespace infini_train {
 
-/// A block of an allocator, given back at the end. Tensors and their views share one.
+/// A block of an allocator, given back to it at the end, by whatever thread. Tensors and their views share one.
 class Storage {
  public:
     Storage(std::shared_ptr<Allocator> allocator, size_t size_bytes);
@@ -18,10 +20,17 @@ class Storage {
     void* data() const { return data_; }
     size_t size_bytes() const { return size_bytes_; }
 
+    /// From now to its end the block is live on this allocator and on no other. Threads may call it at the same time.
+    void CountOn(const std::shared_ptr<Allocator>& allocator);
+
  private:
-    std::shared_ptr<Allocator> allocator_;
+    std::shared_ptr<Allocator> allocator_;  // that the block comes from
     size_t size_bytes_;
     void* data_;
+
+    std::mutex mutex_;                      // over what follows
+    std::shared_ptr<Allocator> counts_on_;  // null until the block is handed over
+    int64_t handed_over_bytes_ = 0;
 };
 
 }  // namespace infini_train

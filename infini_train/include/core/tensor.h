@@ -60,6 +60,9 @@ class Tensor {
     std::shared_ptr<Tensor> Detach() const;
     /// True when no other tensor sees this storage, so that a kernel may write over it.
     bool owns_storage_alone() const { return storage_.use_count() == 1; }
+    /// The same elements for another rank with the same hardware: not copied, without a part in autograd, and from now
+    /// on live on the allocator of that rank (the whole storage, so all its views).
+    std::shared_ptr<Tensor> HandOver(const Device& to) const;
 
     void SetZero();
     /// Copies the values of a tensor of the same shape and dtype.

@@ -12,5 +12,8 @@ inline constinit KernelSlot<AccumulateSig> accumulate{"accumulate"};
 namespace cpu {
 AccumulateSig Accumulate;
 }  // namespace cpu
+namespace meta {
+AccumulateSig Accumulate;
+}  // namespace meta
 
 }  // namespace infini_train::kernels

@@ -14,5 +14,8 @@ inline constinit KernelSlot<AddSig> add{"add"};
 namespace cpu {
 AddSig Add;
 }  // namespace cpu
+namespace meta {
+AddSig Add;
+}  // namespace meta
 
 }  // namespace infini_train::kernels

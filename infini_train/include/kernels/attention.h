@@ -38,5 +38,9 @@ namespace cpu {
 AttentionForwardSig AttentionForward;
 AttentionBackwardSig AttentionBackward;
 }  // namespace cpu
+namespace meta {
+AttentionForwardSig AttentionForward;
+AttentionBackwardSig AttentionBackward;
+}  // namespace meta
 
 }  // namespace infini_train::kernels

@@ -12,5 +12,8 @@ inline constinit KernelSlot<CastSig> cast{"cast"};
 namespace cpu {
 CastSig Cast;
 }  // namespace cpu
+namespace meta {
+CastSig Cast;
+}  // namespace meta
 
 }  // namespace infini_train::kernels

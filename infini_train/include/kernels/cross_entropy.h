@@ -39,5 +39,9 @@ namespace cpu {
 CrossEntropyForwardSig CrossEntropyForward;
 CrossEntropyBackwardSig CrossEntropyBackward;
 }  // namespace cpu
+namespace meta {
+CrossEntropyForwardSig CrossEntropyForward;
+CrossEntropyBackwardSig CrossEntropyBackward;
+}  // namespace meta
 
 }  // namespace infini_train::kernels

@@ -28,5 +28,8 @@ inline constinit KernelSlot<DropoutSig> dropout{"dropout"};
 namespace cpu {
 DropoutSig Dropout;
 }  // namespace cpu
+namespace meta {
+DropoutSig Dropout;
+}  // namespace meta
 
 }  // namespace infini_train::kernels

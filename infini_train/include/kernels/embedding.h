@@ -22,5 +22,9 @@ namespace cpu {
 EmbeddingForwardSig EmbeddingForward;
 EmbeddingBackwardSig EmbeddingBackward;
 }  // namespace cpu
+namespace meta {
+EmbeddingForwardSig EmbeddingForward;
+EmbeddingBackwardSig EmbeddingBackward;
+}  // namespace meta
 
 }  // namespace infini_train::kernels

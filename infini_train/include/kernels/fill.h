@@ -12,5 +12,8 @@ inline constinit KernelSlot<FillSig> fill{"fill"};
 namespace cpu {
 FillSig Fill;
 }  // namespace cpu
+namespace meta {
+FillSig Fill;
+}  // namespace meta
 
 }  // namespace infini_train::kernels

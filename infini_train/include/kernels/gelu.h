@@ -20,5 +20,9 @@ namespace cpu {
 GeluForwardSig GeluForward;
 GeluBackwardSig GeluBackward;
 }  // namespace cpu
+namespace meta {
+GeluForwardSig GeluForward;
+GeluBackwardSig GeluBackward;
+}  // namespace meta
 
 }  // namespace infini_train::kernels

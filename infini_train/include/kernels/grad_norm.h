@@ -30,5 +30,9 @@ namespace cpu {
 SquaredSumsSig SquaredSums;
 GradScaleSig GradScale;
 }  // namespace cpu
+namespace meta {
+SquaredSumsSig SquaredSums;
+GradScaleSig GradScale;
+}  // namespace meta
 
 }  // namespace infini_train::kernels

@@ -36,5 +36,9 @@ namespace cpu {
 LayerNormForwardSig LayerNormForward;
 LayerNormBackwardSig LayerNormBackward;
 }  // namespace cpu
+namespace meta {
+LayerNormForwardSig LayerNormForward;
+LayerNormBackwardSig LayerNormBackward;
+}  // namespace meta
 
 }  // namespace infini_train::kernels

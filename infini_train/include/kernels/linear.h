@@ -34,5 +34,11 @@ LinearBackwardInputSig LinearBackwardInput;
 LinearBackwardWeightSig LinearBackwardWeight;
 LinearBackwardBiasSig LinearBackwardBias;
 }  // namespace cpu
+namespace meta {
+LinearForwardSig LinearForward;
+LinearBackwardInputSig LinearBackwardInput;
+LinearBackwardWeightSig LinearBackwardWeight;
+LinearBackwardBiasSig LinearBackwardBias;
+}  // namespace meta
 
 }  // namespace infini_train::kernels

@@ -51,5 +51,9 @@ namespace cpu {
 AdamWStepSig AdamWStep;
 SgdStepSig SgdStep;
 }  // namespace cpu
+namespace meta {
+AdamWStepSig AdamWStep;
+SgdStepSig SgdStep;
+}  // namespace meta
 
 }  // namespace infini_train::kernels

@@ -31,5 +31,9 @@ namespace cpu {
 RmsNormForwardSig RmsNormForward;
 RmsNormBackwardSig RmsNormBackward;
 }  // namespace cpu
+namespace meta {
+RmsNormForwardSig RmsNormForward;
+RmsNormBackwardSig RmsNormBackward;
+}  // namespace meta
 
 }  // namespace infini_train::kernels

@@ -20,5 +20,8 @@ inline constinit KernelSlot<RotarySig> rotary{"rotary"};
 namespace cpu {
 RotarySig Rotary;
 }  // namespace cpu
+namespace meta {
+RotarySig Rotary;
+}  // namespace meta
 
 }  // namespace infini_train::kernels

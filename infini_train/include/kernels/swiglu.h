@@ -24,5 +24,9 @@ namespace cpu {
 SwigluForwardSig SwigluForward;
 SwigluBackwardSig SwigluBackward;
 }  // namespace cpu
+namespace meta {
+SwigluForwardSig SwigluForward;
+SwigluBackwardSig SwigluBackward;
+}  // namespace meta
 
 }  // namespace infini_train::kernels

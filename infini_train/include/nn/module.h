@@ -41,6 +41,9 @@ class Module : public std::enable_shared_from_this<Module> {
     TensorList Parameters() const;
     /// Every pair tied below this module.
     std::vector<TiedParameters> Ties() const;
+    /// Names of the parameters of which another stage of a pipeline holds a copy, by the same name: a tied head far
+    /// from its embedding. Their gradients are added before an optimizer sees them, so that the copies stay equal.
+    std::vector<std::string> SharedNames() const;
 
     /// Gives every parameter its initial value, a function of (seed, name of the parameter, index of the element)
     /// alone.
@@ -52,9 +55,12 @@ class Module : public std::enable_shared_from_this<Module> {
  protected:
     /// The slot is a member of the subclass; a tensor in it becomes a leaf, float32.
     void RegisterParameter(const std::string& name, ParameterSlot* slot);
+    /// An empty name adds nothing to the names below it.
     void RegisterModule(const std::string& name, std::shared_ptr<Module> module);
     /// From now on *alias shares the values of *owner. Both are registered below this module.
     void Tie(ParameterSlot* owner, ParameterSlot* alias);
+    /// Another stage holds a copy of this registered parameter.
+    void ShareAcrossStages(ParameterSlot* slot);
 
     /// Initial values of this module's own parameters; prefix is its name and a '.', or empty. Nothing to do without
     /// parameters, and for a slot that is null: the alias of a tie, whose owner's module does it.
@@ -67,12 +73,14 @@ class Module : public std::enable_shared_from_this<Module> {
     };
     void CollectSlots(const std::string& prefix, std::vector<std::pair<std::string, ParameterSlot*>>& slots) const;
     void CollectTies(std::vector<SlotTie>& ties) const;
+    void CollectShared(std::vector<ParameterSlot*>& shared) const;
     std::vector<std::pair<std::string, ParameterSlot*>> OwnedSlots() const;
     void InitializeTree(uint64_t seed, const std::string& prefix);
 
     std::vector<std::pair<std::string, ParameterSlot*>> slots_;
     std::vector<std::pair<std::string, std::shared_ptr<Module>>> modules_;
     std::vector<SlotTie> ties_;
+    std::vector<ParameterSlot*> shared_;
 };
 
 /// owner.grad += alias.grad for every tie, in the order of Ties(): the same sum whatever ranks hold the two.

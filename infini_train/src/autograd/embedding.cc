@@ -13,7 +13,7 @@ class EmbeddingFunction : public Function {
     TensorList Forward(const TensorList& inputs) override {
         const auto& [ids, weight] = Unpack<2>(inputs);
         Save({ids});
-        return {kernels::embedding_forward(weight->device().type, *ids, *weight)};
+        return {kernels::embedding_forward(ids->device().type, *ids, *weight)};
     }
 
     TensorList Backward(const TensorList& grad_outputs) override {

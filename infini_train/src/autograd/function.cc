@@ -32,6 +32,7 @@ Function::~Function() {
 
 TensorList Function::Apply(const TensorList& inputs) {
     CHECK(edges_.empty() && num_outputs_ == 0) << "a function is applied once";
+    is_recording_ = GradMode::is_enabled() && IsSource();
     needs_input_grad_.resize(inputs.size());
     for (size_t i = 0; i < inputs.size(); ++i) {
         needs_input_grad_[i] = GradMode::is_enabled() && inputs[i] != nullptr && inputs[i]->requires_grad();

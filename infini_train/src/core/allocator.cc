@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <iterator>
 #include <string>
+#include <utility>
 
 #include "glog/logging.h"
 
@@ -30,6 +31,15 @@ size_t RoundUp(size_t value, size_t multiple) {
 }
 
 }  // namespace
+
+int64_t Allocator::StopCounting(void* /*data*/) {
+    LOG(FATAL) << "this allocator hands no blocks over";
+    return 0;
+}
+
+void Allocator::CountHandedOver(int64_t /*size_bytes*/) {
+    LOG(FATAL) << "this allocator takes no blocks that are handed over";
+}
 
 CachingCpuAllocator::~CachingCpuAllocator() {
     LOG_IF(ERROR, stats_.live_bytes != 0) << "allocator ends with " << stats_.live_bytes << " bytes still in use";
@@ -84,14 +94,21 @@ void* CachingCpuAllocator::Allocate(size_t size_bytes) {
     return data;
 }
 
+CachingCpuAllocator::BlockMap::iterator CachingCpuAllocator::FindTaken(void* data) {
+    const auto block = blocks_.find(static_cast<char*>(data));
+    CHECK(block != blocks_.end() && !block->second.is_free) << "given back what this allocator did not hand out";
+    return block;
+}
+
 void CachingCpuAllocator::Free(void* data) {
     if (data == nullptr) {
         return;
     }
     const std::lock_guard lock(mutex_);
-    auto block = blocks_.find(static_cast<char*>(data));
-    CHECK(block != blocks_.end() && !block->second.is_free) << "freed what this allocator did not hand out";
-    stats_.live_bytes -= static_cast<int64_t>(block->second.size_bytes);
+    auto block = FindTaken(data);
+    if (!std::exchange(block->second.counts_elsewhere, false)) {
+        stats_.live_bytes -= static_cast<int64_t>(block->second.size_bytes);
+    }
     block->second.is_free = true;
     const auto next = std::next(block);
     if (next != blocks_.end() && next->second.is_free && !next->second.starts_segment) {
@@ -114,6 +131,24 @@ void CachingCpuAllocator::Free(void* data) {
 Allocator::Stats CachingCpuAllocator::stats() const {
     const std::lock_guard lock(mutex_);
     return stats_;
+}
+
+int64_t CachingCpuAllocator::StopCounting(void* data) {
+    if (data == nullptr) {
+        return 0;
+    }
+    const std::lock_guard lock(mutex_);
+    Block& block = FindTaken(data)->second;
+    CHECK(!std::exchange(block.counts_elsewhere, true)) << "a block that was handed over already";
+    const int64_t size_bytes = static_cast<int64_t>(block.size_bytes);
+    stats_.live_bytes -= size_bytes;
+    return size_bytes;
+}
+
+void CachingCpuAllocator::CountHandedOver(int64_t size_bytes) {
+    const std::lock_guard lock(mutex_);
+    stats_.live_bytes += size_bytes;
+    stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.live_bytes);
 }
 
 void CachingCpuAllocator::ResetPeak() {

@@ -12,7 +12,25 @@ Storage::Storage(std::shared_ptr<Allocator> allocator, size_t size_bytes)
     data_ = allocator_->Allocate(size_bytes);
 }
 
+void Storage::CountOn(const std::shared_ptr<Allocator>& allocator) {
+    CHECK_NOTNULL(allocator.get());
+    const std::lock_guard lock(mutex_);
+    if (allocator == (counts_on_ == nullptr ? allocator_ : counts_on_)) {
+        return;
+    }
+    if (counts_on_ == nullptr) {
+        handed_over_bytes_ = allocator_->StopCounting(data_);
+    } else {
+        counts_on_->CountHandedOver(-handed_over_bytes_);
+    }
+    allocator->CountHandedOver(handed_over_bytes_);
+    counts_on_ = allocator;
+}
+
 Storage::~Storage() {
+    if (counts_on_ != nullptr) {
+        counts_on_->CountHandedOver(-handed_over_bytes_);
+    }
     allocator_->Free(data_);
 }
 

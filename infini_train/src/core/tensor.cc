@@ -70,7 +70,16 @@ std::shared_ptr<Tensor> Tensor::Detach() const {
     return View(shape_);
 }
 
+std::shared_ptr<Tensor> Tensor::HandOver(const Device& to) const {
+    CHECK(to == device_) << "from " << ToString(device_) << " to " << ToString(to);
+    storage_->CountOn(to.allocator);
+    return std::shared_ptr<Tensor>(new Tensor(storage_, data_, shape_, dtype_, to));
+}
+
 void Tensor::SetZero() {
+    if (device_.type == DeviceType::kMeta) {
+        return;
+    }
     CHECK(device_.type == DeviceType::kCPU) << ToString(device_);
     if (num_elements_ > 0) {
         std::memset(data_, 0, size_bytes());
@@ -80,10 +89,16 @@ void Tensor::SetZero() {
 void Tensor::CopyFrom(const Tensor& source) {
     CHECK(source.shape_ == shape_) << ToString(source.shape_) << " into " << ToString(shape_);
     CHECK(source.dtype_ == dtype_) << Name(source.dtype_) << " into " << Name(dtype_);
+    if (device_.type == DeviceType::kMeta) {
+        return;
+    }
     CopyToHost(source, data_);
 }
 
 void CopyFromHost(const void* source, Tensor& destination) {
+    if (destination.device().type == DeviceType::kMeta) {
+        return;
+    }
     CHECK(destination.device().type == DeviceType::kCPU) << ToString(destination.device());
     if (destination.num_elements() > 0) {
         std::memcpy(destination.raw_data(), source, destination.size_bytes());
@@ -91,6 +106,8 @@ void CopyFromHost(const void* source, Tensor& destination) {
 }
 
 void CopyToHost(const Tensor& source, void* destination) {
+    CHECK(source.device().type != DeviceType::kMeta)
+        << "a tensor " << ToString(source.shape()) << " on a meta device has no values";
     CHECK(source.device().type == DeviceType::kCPU) << ToString(source.device());
     if (source.num_elements() > 0) {
         std::memcpy(destination, source.raw_data(), source.size_bytes());

@@ -9,6 +9,13 @@
 #include "infini_train/include/nn/state_dict.h"
 
 namespace infini_train::nn {
+namespace {
+
+std::string PrefixBelow(const std::string& prefix, const std::string& name) {
+    return name.empty() ? prefix : prefix + name + ".";
+}
+
+}  // namespace
 
 void Module::RegisterParameter(const std::string& name, ParameterSlot* slot) {
     CHECK_NOTNULL(slot);
@@ -31,12 +38,17 @@ void Module::Tie(ParameterSlot* owner, ParameterSlot* alias) {
     ties_.push_back({.owner = owner, .alias = alias});
 }
 
+void Module::ShareAcrossStages(ParameterSlot* slot) {
+    CHECK_NOTNULL(slot);
+    shared_.push_back(slot);
+}
+
 void Module::CollectSlots(const std::string& prefix, std::vector<std::pair<std::string, ParameterSlot*>>& slots) const {
     for (const auto& [name, slot] : slots_) {
         slots.emplace_back(prefix + name, slot);
     }
     for (const auto& [name, module] : modules_) {
-        module->CollectSlots(prefix + name + ".", slots);
+        module->CollectSlots(PrefixBelow(prefix, name), slots);
     }
 }
 
@@ -44,6 +56,13 @@ void Module::CollectTies(std::vector<SlotTie>& ties) const {
     ties.insert(ties.end(), ties_.begin(), ties_.end());
     for (const auto& [name, module] : modules_) {
         module->CollectTies(ties);
+    }
+}
+
+void Module::CollectShared(std::vector<ParameterSlot*>& shared) const {
+    shared.insert(shared.end(), shared_.begin(), shared_.end());
+    for (const auto& [name, module] : modules_) {
+        module->CollectShared(shared);
     }
 }
 
@@ -91,6 +110,18 @@ std::vector<TiedParameters> Module::Ties() const {
     return ties;
 }
 
+std::vector<std::string> Module::SharedNames() const {
+    std::vector<ParameterSlot*> shared;
+    CollectShared(shared);
+    std::vector<std::string> names;
+    for (const auto& [name, slot] : OwnedSlots()) {
+        if (std::find(shared.begin(), shared.end(), slot) != shared.end()) {
+            names.push_back(name);
+        }
+    }
+    return names;
+}
+
 void Module::Initialize(uint64_t seed) {
     // An alias takes its owner's values: its module sees no parameter there and leaves them alone.
     std::vector<SlotTie> ties;
@@ -111,7 +142,7 @@ void Module::Initialize(uint64_t seed) {
 void Module::InitializeTree(uint64_t seed, const std::string& prefix) {
     InitializeOwn(seed, prefix);
     for (const auto& [name, module] : modules_) {
-        module->InitializeTree(seed, prefix + name + ".");
+        module->InitializeTree(seed, PrefixBelow(prefix, name));
     }
 }
 

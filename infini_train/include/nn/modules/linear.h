@@ -16,6 +16,7 @@ class Linear : public Module {
         int64_t out_features = 0;
         bool bias = true;
         float init_stddev = 0.02f;  // of the weight; the bias starts at 0
+        int64_t num_used = -1;      // rows of the weight that start with it, the others with 0; -1: all
     };
     Linear(const Options& options, const Device& device);
 

@@ -22,7 +22,11 @@ TensorList Linear::Forward(const TensorList& inputs) {
 
 void Linear::InitializeOwn(uint64_t seed, const std::string& prefix) {
     if (weight_ != nullptr) {
-        InitNormal(MasterOf(*weight_), options_.init_stddev, {.seed = seed, .stream = StreamOf(prefix + "weight")});
+        Tensor& weight = MasterOf(*weight_);
+        const int64_t num_used = options_.num_used < 0 ? options_.out_features : options_.num_used;
+        InitNormal(*weight.Slice(0, num_used), options_.init_stddev,
+                   {.seed = seed, .stream = StreamOf(prefix + "weight")});
+        InitConstant(*weight.Slice(num_used, options_.out_features), 0.0f);
     }
     if (bias_ != nullptr) {
         InitConstant(MasterOf(*bias_), 0.0f);

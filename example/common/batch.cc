@@ -1,0 +1,15 @@
+#include "example/common/batch.h"
+
+#include <vector>
+
+namespace infini_train {
+
+Batch ReadBatch(const data::TokenDataset& dataset, int64_t first_row, int64_t num_rows, const Device& device) {
+    const Shape shape = {num_rows, dataset.sequence_length()};
+    std::vector<int32_t> inputs(static_cast<size_t>(NumElements(shape)));
+    std::vector<int32_t> targets(inputs.size());
+    dataset.ReadRows(first_row, num_rows, inputs.data(), targets.data());
+    return {.inputs = Tensor::FromVector(inputs, shape, device), .targets = Tensor::FromVector(targets, shape, device)};
+}
+
+}  // namespace infini_train

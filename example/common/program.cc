@@ -1,0 +1,195 @@
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "glog/logging.h"
+
+#include "example/common/flags.h"
+#include "example/common/generate.h"
+#include "example/common/model.h"
+#include "example/common/pipeline_setup.h"
+#include "example/common/train_loop.h"
+#include "infini_train/include/comm/local_ranks.h"
+#include "infini_train/include/common/error.h"
+#include "infini_train/include/common/str_cat.h"
+#include "infini_train/include/data/byte_tokenizer.h"
+#include "infini_train/include/data/token_dataset.h"
+
+namespace infini_train {
+namespace {
+
+/// What a run reads: opened before the model is built, so that a wrong file is refused at once.
+struct Datasets {
+    std::unique_ptr<data::TokenDataset> train = nullptr;
+    std::unique_ptr<data::TokenDataset> validation = nullptr;  // null without one
+};
+
+std::unique_ptr<data::TokenDataset> OpenDataset(const std::string& path, const ProgramOptions& options,
+                                                const ModelSpec& model, int64_t min_rows) {
+    auto dataset = std::make_unique<data::TokenDataset>(path, options.sequence_length);
+    dataset->CheckHasRows(min_rows);
+    dataset->CheckVocab(model.vocab_size);
+    return dataset;
+}
+
+Datasets OpenDatasets(const ProgramOptions& options, const ModelSpec& model, const PipelineSetup& setup) {
+    if (options.input_bin.empty()) {
+        throw Error({.where = "--input_bin",
+                     .what =
+                         "no tokens to train on; make a file with 'find . -name \"*.md\" | xargs ./tokenize --output "
+                         "tokens.bin', then pass '--input_bin tokens.bin'"});
+    }
+    Datasets datasets = {.train =
+                             OpenDataset(options.input_bin, options, model, setup.rows_per_step(options.batch_size))};
+    if (!options.input_val_bin.empty()) {
+        datasets.validation = OpenDataset(options.input_val_bin, options, model, options.batch_size);
+    }
+    return datasets;
+}
+
+void CheckSequenceLength(const ProgramOptions& options, const ModelSpec& model) {
+    if (options.sequence_length > model.block_size) {
+        throw Error({.where = "--sequence_length",
+                     .what = "longer than the model's block",
+                     .got = StrCat(options.sequence_length),
+                     .wanted = StrCat("at most ", model.block_size)});
+    }
+}
+
+/// Before the training, not after it: a text can be written.
+void CheckText(const ProgramOptions& options, const ModelSpec& model) {
+    const data::ByteTokenizer tokenizer;
+    if ((!options.prompt.empty() || options.sample_every > 0) && model.vocab_size > tokenizer.vocab_size()) {
+        throw Error({.where = "--tokenizer byte",
+                     .what = "cannot write the tokens of this model as text; leave out --prompt and --sample_every",
+                     .got = StrCat("a vocabulary of ", model.vocab_size),
+                     .wanted = StrCat("at most ", tokenizer.vocab_size())});
+    }
+    if (!options.prompt.empty()) {
+        CheckPrompt(model, tokenizer.Encode(options.prompt));
+    }
+}
+
+/// Writing a file anew must not empty one that the run reads, nor one that it writes, too.
+void CheckOutputs(const ProgramOptions& options) {
+    std::vector<std::pair<std::string, std::string>> outputs = {{"--metrics_file", options.metrics_file},
+                                                                {"--plan_json", options.plan_json}};
+    for (const std::string& path : options.timeline) {
+        outputs.emplace_back("--timeline", path);
+    }
+    const std::vector<std::string> inputs = {options.input_bin, options.input_val_bin, options.llmc_filepath,
+                                             options.pipeline_schedule};
+    for (size_t i = 0; i < outputs.size(); ++i) {
+        const auto& [flag, path] = outputs[i];
+        std::error_code none;
+        for (const std::string& input : inputs) {
+            if (!path.empty() && !input.empty() && std::filesystem::equivalent(path, input, none)) {
+                throw Error({.where = flag + " " + path, .what = "is also an input of this run"});
+            }
+        }
+        for (size_t other = 0; other < i; ++other) {
+            if (!path.empty() && path == outputs[other].second) {
+                throw Error({.where = flag + " " + path, .what = "is also the file of " + outputs[other].first});
+            }
+        }
+        if (!path.empty() && std::filesystem::is_directory(path, none)) {
+            throw Error({.where = flag + " " + path, .what = "is a folder; pass a file"});
+        }
+    }
+}
+
+/// Says so when the ranks will not fit into the memory that is free now.
+void NoteShortMemory(const PipelineSetup& setup, const nn::parallel::MemoryPrediction& prediction) {
+    int64_t wanted = 0;
+    for (const int64_t bytes : prediction.peak_bytes) {
+        wanted += bytes * setup.mesh.data;
+    }
+    const int64_t free_bytes = sysconf(_SC_AVPHYS_PAGES) * sysconf(_SC_PAGESIZE);
+    if (wanted > free_bytes) {
+        const bool keeps_all = setup.schedule_name == "gpipe" || setup.schedule_name == "looped_bfs";
+        std::printf("note: all ranks together are predicted to need %.1f MiB, %.1f MiB are free%s\n",
+                    static_cast<double>(wanted) / 1048576.0, static_cast<double>(free_bytes) / 1048576.0,
+                    keeps_all ? "; --pipeline_schedule 1f1b keeps fewer micro-batches at once" : "");
+    }
+}
+
+void Run(const ProgramOptions& options, ModelFactory make_model) {
+    CheckOutputs(options);
+    const ModelSpec model = make_model(options);
+    CheckSequenceLength(options, model);
+    const PipelineSetup setup = MakePipelineSetup(options, model);
+    const nn::parallel::MemoryPrediction prediction = PredictMemory(setup, model, options);
+    if (!setup.layout_note.empty()) {
+        std::printf("layout: %s\n", setup.layout_note.c_str());
+    }
+    if (options.print_plan) {
+        PrintPlan(setup, prediction);
+    }
+    if (!options.plan_json.empty()) {
+        WritePlanJson(options.plan_json, setup, prediction);
+    }
+    NoteShortMemory(setup, prediction);
+    if (options.dry_run) {
+        return;
+    }
+    CheckText(options, model);
+    const Datasets datasets = options.num_iteration > 0 ? OpenDatasets(options, model, setup) : Datasets{};
+    const RunPlan plan = {.options = &options,
+                          .model = &model,
+                          .setup = &setup,
+                          .prediction = &prediction,
+                          .train = datasets.train.get(),
+                          .validation = datasets.validation.get()};
+    comm::RunLocalRanks(
+        {.shape = setup.mesh, .timeout_s = options.timeout_s, .threads_per_rank = setup.threads_per_rank},
+        [&plan](const comm::Mesh& mesh) { RunRank(plan, mesh); });
+}
+
+void FlushStdout() {
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+        throw Error({.where = "stdout", .what = "cannot be written", .kind = Error::Kind::kRuntime});
+    }
+}
+
+/// A standard stream that the caller closed is opened on nothing: a file of ours would otherwise take its number, and
+/// the step lines would go there.
+void OpenStandardStreams() {
+    while (true) {
+        const int file = open("/dev/null", O_RDWR);
+        if (file < 0 || file > STDERR_FILENO) {
+            close(file);
+            return;
+        }
+    }
+}
+
+}  // namespace
+
+int RunProgram(int argc, char** argv, ModelFactory make_model) {
+    OpenStandardStreams();
+    FLAGS_logtostderr = true;
+    google::InitGoogleLogging(argv[0]);
+    try {
+        ProgramOptions options;
+        if (ParseFlags(argc, argv, &options)) {
+            Run(options, make_model);
+        }
+        FlushStdout();
+        return 0;
+    } catch (const Error& error) {
+        std::fprintf(stderr, "%s\n", error.what());
+        return error.exit_code();
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "unexpected: %s\n", error.what());
+        return 1;
+    }
+}
+
+}  // namespace infini_train

@@ -1,0 +1,49 @@
+#include "infini_train/src/comm/local/local_world.h"
+
+#include <algorithm>
+
+#include "glog/logging.h"
+
+#include "infini_train/include/common/error.h"
+#include "infini_train/include/common/str_cat.h"
+
+namespace infini_train::comm {
+namespace {
+
+constexpr double kLongestWaitS = 1e8;  // three years; a clock in nanoseconds overflows at 292
+
+}  // namespace
+
+LocalWorld::LocalWorld(int num_ranks, double timeout_s)
+    : timeout_s_(std::min(timeout_s, kLongestWaitS)), conditions_(static_cast<size_t>(num_ranks)) {
+    CHECK_GT(timeout_s, 0.0);
+}
+
+void LocalWorld::Wait(std::unique_lock<std::mutex>* lock, int rank, const std::function<bool()>& ready,
+                      const std::function<std::string()>& what_for) {
+    const auto timeout =
+        std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(timeout_s_));
+    const auto ready_or_failed = [&] { return ready() || failed_rank_ >= 0; };
+    const bool in_time = conditions_[static_cast<size_t>(rank)].wait_for(*lock, timeout, ready_or_failed);
+    // What is there is there, even when a rank has failed since: where ranks disagree, all of them say so.
+    if (ready()) {
+        return;
+    }
+    const std::string what = in_time ? StrCat("rank ", failed_rank_, " failed while this one waited for ", what_for())
+                                     : StrCat("waited ", timeout_s_, " s for ", what_for());
+    throw Error({.where = StrCat("rank ", rank), .what = what, .kind = Error::Kind::kRuntime});
+}
+
+void LocalWorld::WaitForSure(std::unique_lock<std::mutex>* lock, int rank, const std::function<bool()>& ready) {
+    conditions_[static_cast<size_t>(rank)].wait(*lock, ready);
+}
+
+void LocalWorld::Fail(int rank) {
+    const std::lock_guard lock(mutex_);
+    failed_rank_ = failed_rank_ < 0 ? rank : failed_rank_;
+    for (std::condition_variable& condition : conditions_) {
+        condition.notify_all();
+    }
+}
+
+}  // namespace infini_train::comm

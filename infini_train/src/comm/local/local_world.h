@@ -1,0 +1,42 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace infini_train::comm {
+
+/// What the rank threads of one process share. All of comm/local lives under this one mutex: what is done under it is
+/// moving pointers. A rank waits for one thing at a time, so each has one condition variable for whatever it waits for.
+/// Ranks are those of the world.
+class LocalWorld {
+ public:
+    LocalWorld(int num_ranks, double timeout_s);
+
+    std::unique_lock<std::mutex> Lock() { return std::unique_lock(mutex_); }
+
+    // --- with the lock held
+    /// Lets a rank look again at what it waits for.
+    void Wake(int rank) { conditions_[static_cast<size_t>(rank)].notify_all(); }
+    /// Returns when ready() holds. Throws Error after the time-out, and at once when a rank has failed; what_for() says
+    /// in it what the rank waited for, and from whom.
+    void Wait(std::unique_lock<std::mutex>* lock, int rank, const std::function<bool()>& ready,
+              const std::function<std::string()>& what_for);
+    /// The same without an end: for what no rank's failure can keep from happening.
+    void WaitForSure(std::unique_lock<std::mutex>* lock, int rank, const std::function<bool()>& ready);
+
+    // --- without it
+    /// Ends every wait. The first rank that fails is the one that the errors name.
+    void Fail(int rank);
+
+ private:
+    double timeout_s_;
+    std::mutex mutex_;
+    std::vector<std::condition_variable> conditions_;  // by rank
+    int failed_rank_ = -1;
+};
+
+}  // namespace infini_train::comm
