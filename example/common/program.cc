@@ -31,10 +31,20 @@ struct Datasets {
     std::unique_ptr<data::TokenDataset> validation = nullptr;  // null without one
 };
 
+void CheckSequenceLength(const ProgramOptions& options, const ModelSpec& model) {
+    if (options.sequence_length > model.block_size) {
+        throw Error({.where = "--sequence_length",
+                     .what = "longer than the model's block",
+                     .got = StrCat(options.sequence_length),
+                     .wanted = StrCat("at most ", model.block_size)});
+    }
+}
+
 std::unique_ptr<data::TokenDataset> OpenDataset(const std::string& path, const ProgramOptions& options,
                                                 const ModelSpec& model, int64_t min_rows) {
     auto dataset = std::make_unique<data::TokenDataset>(path, options.sequence_length);
     dataset->CheckHasRows(min_rows);
+    CheckSequenceLength(options, model);
     dataset->CheckVocab(model.vocab_size);
     return dataset;
 }
@@ -52,15 +62,6 @@ Datasets OpenDatasets(const ProgramOptions& options, const ModelSpec& model, con
         datasets.validation = OpenDataset(options.input_val_bin, options, model, options.batch_size);
     }
     return datasets;
-}
-
-void CheckSequenceLength(const ProgramOptions& options, const ModelSpec& model) {
-    if (options.sequence_length > model.block_size) {
-        throw Error({.where = "--sequence_length",
-                     .what = "longer than the model's block",
-                     .got = StrCat(options.sequence_length),
-                     .wanted = StrCat("at most ", model.block_size)});
-    }
 }
 
 /// Before the training, not after it: a text can be written.
@@ -123,8 +124,15 @@ void NoteShortMemory(const PipelineSetup& setup, const nn::parallel::MemoryPredi
 void Run(const ProgramOptions& options, ModelFactory make_model) {
     CheckOutputs(options);
     const ModelSpec model = make_model(options);
-    CheckSequenceLength(options, model);
+    if (options.dry_run) {
+        CheckSequenceLength(options, model);
+    }
     const PipelineSetup setup = MakePipelineSetup(options, model);
+    const bool is_training = options.num_iteration > 0 && !options.dry_run;
+    const Datasets datasets = is_training ? OpenDatasets(options, model, setup) : Datasets{};
+    if (!options.dry_run) {
+        CheckText(options, model);
+    }
     const nn::parallel::MemoryPrediction prediction = PredictMemory(setup, model, options);
     if (!setup.layout_note.empty()) {
         std::printf("layout: %s\n", setup.layout_note.c_str());
@@ -139,8 +147,6 @@ void Run(const ProgramOptions& options, ModelFactory make_model) {
     if (options.dry_run) {
         return;
     }
-    CheckText(options, model);
-    const Datasets datasets = options.num_iteration > 0 ? OpenDatasets(options, model, setup) : Datasets{};
     const RunPlan plan = {.options = &options,
                           .model = &model,
                           .setup = &setup,

@@ -84,7 +84,7 @@ TEST_F(BadInput, FlagsThatDoNotGoTogether) {
 
 TEST_F(BadInput, BatchesThatDoNotFit) {
     ExpectRefusal({"--model", "tiny", "--input_bin", tokens_, "--total_batch_size", "300"},
-                  {"--total_batch_size", "300", "4 x 64 = 256"});
+                  {"--total_batch_size", "300", "4 x 64 x 1 = 256"});
     ExpectRefusal({"--llmc_filepath", weights_, "--input_bin", tokens_, "--sequence_length", "33"},
                   {"--sequence_length", "33", "at most 32"});
     ExpectRefusal(

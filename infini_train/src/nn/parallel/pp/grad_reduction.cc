@@ -79,10 +79,12 @@ void GradReduction::FindShared(const std::vector<InventoryEntry>& inventory) {
         }
         const std::shared_ptr<Tensor> first = FindParameter(holders[0]);
         const std::shared_ptr<Tensor> second = FindParameter(holders[1]);
-        if (first != nullptr && second != nullptr) {
-            MasterOf(*second).CopyFrom(MasterOf(*first));
-            RefreshFromMaster(*second);
-            shared_.push_back({.tensor = first, .copy_on_this_rank = second, .holders = nullptr});
+        if (holders[0].rank == holders[1].rank) {
+            if (first != nullptr) {
+                MasterOf(*second).CopyFrom(MasterOf(*first));
+                RefreshFromMaster(*second);
+                shared_.push_back({.tensor = first, .copy_on_this_rank = second, .holders = nullptr});
+            }
             continue;
         }
         const std::shared_ptr<Tensor> own = first != nullptr ? first : second;
