@@ -42,7 +42,7 @@ struct Block : nn::Module {
 
 /// Each rank builds its own layers alone, and goes through all steps with the others.
 void RunRank(const comm::Mesh& mesh) {
-    const auto own = nn::parallel::EvenLayout(kNumLayers, mesh.shape.pipeline)[mesh.position.pipeline];
+    const auto own = nn::parallel::EvenLayout(kNumLayers, mesh.shape.pipeline)[size_t(mesh.position.pipeline)];
     std::vector<std::shared_ptr<nn::Module>> layers;
     for (int i = own.begin; i < own.end; ++i) {
         const bool is_block = 0 < i && i < kNumLayers - 1;
