@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "example/common/flags.h"
+#include "infini_train/include/checkpoint/weight_file.h"
 #include "infini_train/include/nn/module.h"
 #include "infini_train/include/nn/modules/dropout.h"
 #include "infini_train/include/nn/parallel/pp/stage_layout.h"
@@ -15,8 +16,9 @@ namespace infini_train {
 
 /// What a program knows of a model before any rank builds its part. Every rank uses the same one, at the same time.
 struct ModelSpec {
-    std::string name = {};                // for the first line: "gpt2 tiny"
-    std::vector<std::string> notes = {};  // what the user should know of the weights
+    std::string name = {};                                            // for the first line: "gpt2 tiny"
+    std::vector<std::string> notes = {};                              // what the user should know of the weights
+    std::shared_ptr<const checkpoint::WeightFile> weights = nullptr;  // null: initial values
     int num_layers = 0;
     int64_t block_size = 0;
     int64_t vocab_size = 0;
@@ -25,8 +27,6 @@ struct ModelSpec {
                                               const std::shared_ptr<nn::DropoutPosition>& position,
                                               const Device& device)>
         build = {};
-    /// Gives such layers their values: from the weight file, or initial ones.
-    std::function<void(nn::Module& layers)> set_values = {};
 };
 
 /// Reads the flags, and of a weight file its header.

@@ -88,10 +88,10 @@ PipelineSetup MakePipelineSetup(const ProgramOptions& options, const ModelSpec& 
                    .num_microbatches = NumMicrobatches(options, setup.mesh.data),
                    .num_chunks = options.virtual_pipeline_parallel > 0 ? options.virtual_pipeline_parallel
                                                                        : DefaultChunks(setup.schedule_name, file)};
-    setup.schedule->CheckShape(setup.shape);
     if (file != nullptr) {
         setup.shape.rank_of_stage = file->shape().rank_of_stage;
     }
+    setup.schedule->CheckShape(setup.shape);
     const int num_stages = setup.shape.num_stages();
     setup.layout = nn::parallel::EvenLayout(model.num_layers, num_stages);
     if (options.pipeline_layout == "auto") {

@@ -14,6 +14,7 @@
 
 #include "example/common/batch.h"
 #include "example/common/generate.h"
+#include "example/common/load_weights.h"
 #include "example/common/metrics.h"
 #include "example/common/timeline_files.h"
 #include "infini_train/include/common/error.h"
@@ -45,7 +46,11 @@ class RankRun {
         std::vector<std::shared_ptr<nn::Module>> chunks =
             BuildChunks(setup_, *plan.model, mesh.position.pipeline, position, mesh.device);
         for (const std::shared_ptr<nn::Module>& chunk : chunks) {
-            plan.model->set_values(*chunk);
+            if (plan.model->weights != nullptr) {
+                LoadWeights(*plan.model->weights, *chunk);
+            } else {
+                chunk->Initialize(options_.seed);
+            }
             chunk->To(options_.dtype);
         }
         pipeline_ = std::make_shared<PipelineParallel>(

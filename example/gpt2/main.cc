@@ -1,6 +1,5 @@
 #include <memory>
 
-#include "example/common/load_weights.h"
 #include "example/common/model.h"
 #include "example/gpt2/config.h"
 #include "example/gpt2/net.h"
@@ -19,19 +18,12 @@ ModelSpec MakeModel(const ProgramOptions& options) {
     config.recompute = options.recompute;
     return {
         .name = file != nullptr ? "gpt2 " + options.llmc_filepath : "gpt2 " + options.model,
+        .weights = file == nullptr ? nullptr : std::shared_ptr<const checkpoint::WeightFile>(file, &file->weights),
         .num_layers = config.num_layers,
         .block_size = config.block_size,
         .vocab_size = config.vocab_size,
         .build = [config](const nn::parallel::LayerRange& layers, const std::shared_ptr<nn::DropoutPosition>& position,
-                          const Device& device) { return std::make_shared<Gpt2>(config, layers, position, device); },
-        .set_values =
-            [file, seed = options.seed](nn::Module& layers) {
-                if (file != nullptr) {
-                    LoadWeights(file->weights, layers);
-                } else {
-                    layers.Initialize(seed);
-                }
-            }};
+                          const Device& device) { return std::make_shared<Gpt2>(config, layers, position, device); }};
 }
 
 }  // namespace

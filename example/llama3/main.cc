@@ -2,7 +2,6 @@
 #include <string>
 #include <vector>
 
-#include "example/common/load_weights.h"
 #include "example/common/model.h"
 #include "example/llama3/config.h"
 #include "example/llama3/net.h"
@@ -23,19 +22,12 @@ ModelSpec MakeModel(const ProgramOptions& options) {
     return {
         .name = file != nullptr ? "llama3 " + options.llmc_filepath : "llama3 " + options.model,
         .notes = file != nullptr ? file->header.notes : std::vector<std::string>{},
+        .weights = file == nullptr ? nullptr : std::shared_ptr<const checkpoint::WeightFile>(file, &file->weights),
         .num_layers = config.num_layers,
         .block_size = config.block_size,
         .vocab_size = config.vocab_size,
         .build = [config](const nn::parallel::LayerRange& layers, const std::shared_ptr<nn::DropoutPosition>& position,
-                          const Device& device) { return std::make_shared<Llama3>(config, layers, position, device); },
-        .set_values =
-            [file, seed = options.seed](nn::Module& layers) {
-                if (file != nullptr) {
-                    LoadWeights(file->weights, layers);
-                } else {
-                    layers.Initialize(seed);
-                }
-            }};
+                          const Device& device) { return std::make_shared<Llama3>(config, layers, position, device); }};
 }
 
 }  // namespace

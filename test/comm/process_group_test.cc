@@ -292,7 +292,7 @@ TEST(ProcessGroup, NamesWhomItWaitedForInVain) {
             },
             0.05);
     });
-    EXPECT_EQ(text, "[rank 1] rank 1: waited 0.05 s for ranks 0, 2, 3 in barrier of ranks 0, 1, 2, 3");
+    EXPECT_EQ(text, "[rank 1] waited 0.05 s for ranks 0, 2, 3 in barrier of ranks 0, 1, 2, 3");
 }
 
 TEST(ProcessGroupDeathTest, RefusesWhatNoRankCouldMean) {

@@ -73,6 +73,30 @@ TEST_F(BadInput, ATextThatTheTokenizerCannotWrite) {
                   {"--tokenizer byte", "50257", "257"});
 }
 
+// bugs.csv O03, O08
+TEST_F(BadInput, PipelinesThatCannotBe) {
+    const auto expect = [&](std::vector<std::string> words, const std::vector<std::string>& parts) {
+        words.insert(words.begin(), {"--model", "tiny", "--input_bin", tokens_});
+        ExpectRefusal(words, parts);
+    };
+    expect({"--pipeline_parallel", "9"}, {"--pipeline_parallel", "9 stages for 8 layers"});
+    expect({"--pipeline_parallel", "0"}, {"--pipeline_parallel", "at least 1"});
+    expect({"--pipeline_parallel", "4", "--nthread_per_process", "6"},
+           {"--nthread_per_process", "6 ranks", "--pipeline_parallel = 4"});
+    expect({"--pipeline_parallel", "2", "--virtual_pipeline_parallel", "2"},
+           {"--pipeline_schedule gpipe", "--virtual_pipeline_parallel 2"});
+    expect({"--pipeline_parallel", "2", "--virtual_pipeline_parallel", "5", "--pipeline_schedule", "interleaved"},
+           {"10 stages for 8 layers"});
+    expect({"--pipeline_parallel", "3", "--pipeline_layout", "3,3,1"}, {"--pipeline_layout", "sum 7", "sum 8"});
+    expect({"--pipeline_schedule", "zigzag"}, {"--pipeline_schedule", "zigzag", "1f1b"});
+    expect({"--pipeline_schedule", folder_.File("missing.json")}, {"missing.json"});
+    expect({"--pipeline_parallel", "2", "--nthread_per_process", "4", "--total_batch_size", "256"},
+           {"--total_batch_size", "4 x 64 x 2 = 512"});
+    expect({"--timeline", "a.txt"}, {"--timeline", "a.txt", ".svg"});
+    expect({"--timeline", metrics_ + ".svg", "--plan_json", metrics_ + ".svg"}, {"--timeline", "--plan_json"});
+    expect({"--timeout_s", "0"}, {"--timeout_s"});
+}
+
 TEST_F(BadInput, FlagsThatDoNotGoTogether) {
     ExpectRefusal({"--input_bin", tokens_}, {"--model", "--llmc_filepath"});
     ExpectRefusal({"--model", "tiny", "--llmc_filepath", weights_, "--input_bin", tokens_}, {"--model", "excludes"});

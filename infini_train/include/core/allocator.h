@@ -32,11 +32,10 @@ class Allocator {
     virtual Stats stats() const = 0;
 
     /// For a block that is handed over to another rank (Storage::CountOn): it stays a block of this allocator until it
-    /// is freed, but is no longer live here. Returns its bytes, 0 for null. Once a block. An allocator whose blocks
-    /// stay on their rank has neither this nor the next: they end the process.
-    virtual int64_t StopCounting(void* data);
+    /// is freed, but is no longer live here. Returns its bytes, 0 for null. Once a block.
+    virtual int64_t StopCounting(void* data) = 0;
     /// Adds such bytes to what is live here; negative at their end.
-    virtual void CountHandedOver(int64_t size_bytes);
+    virtual void CountHandedOver(int64_t size_bytes) = 0;
 
     /// From now on the peak is measured from what is live now.
     virtual void ResetPeak() = 0;

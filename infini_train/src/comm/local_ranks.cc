@@ -15,6 +15,7 @@
 #include <numeric>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -62,9 +63,12 @@ class Outcome {
  public:
     explicit Outcome(int num_ranks) : num_ranks_(num_ranks) {}
 
-    void RankFailed(int rank, const std::string& what, Error::Kind kind) {
+    void RankFailed(int rank, std::string_view what, Error::Kind kind) {
         const std::lock_guard lock(mutex_);
         if (!first_error_.has_value()) {
+            // What waits for other ranks names its own already.
+            const std::string own = StrCat("rank ", rank, ": ");
+            what.remove_prefix(what.starts_with(own) ? own.size() : 0);
             first_error_ = Error({.what = StrCat("[rank ", rank, "] ", what), .kind = kind});
             changed_.notify_all();
         }

@@ -32,15 +32,6 @@ size_t RoundUp(size_t value, size_t multiple) {
 
 }  // namespace
 
-int64_t Allocator::StopCounting(void* /*data*/) {
-    LOG(FATAL) << "this allocator hands no blocks over";
-    return 0;
-}
-
-void Allocator::CountHandedOver(int64_t /*size_bytes*/) {
-    LOG(FATAL) << "this allocator takes no blocks that are handed over";
-}
-
 CachingCpuAllocator::~CachingCpuAllocator() {
     LOG_IF(ERROR, stats_.live_bytes != 0) << "allocator ends with " << stats_.live_bytes << " bytes still in use";
     for (const Segment& segment : segments_) {

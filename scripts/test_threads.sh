@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Builds and runs the tests of communication and of the pipeline with the thread sanitizer. One OpenMP thread a rank: the sanitizer does not know how
+# OpenMP's own threads wait for each other, so the test that needs several is left out.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+scripts/setup.sh
+tests=(comm_channel comm_process_group comm_local_ranks nn_parallel_pp_send_recv nn_parallel_pp_pipeline_parallel nn_parallel_pp_pipeline_parallel_input)
+cmake --preset tsan >/dev/null
+cmake --build --preset tsan --target "${tests[@]/%/_test}"
+for test in "${tests[@]}"; do
+    OMP_NUM_THREADS=1 timeout 300 "build-tsan/tests/${test}_test" --gtest_brief=1 --gtest_filter='-*AnyNumberOfThreads*'
+done
