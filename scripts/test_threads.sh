@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 scripts/setup.sh
-tests=(comm_channel comm_process_group comm_local_ranks nn_parallel_pp_send_recv nn_parallel_pp_pipeline_parallel nn_parallel_pp_pipeline_parallel_input)
+tests=(comm_channel comm_process_group comm_run_ranks nn_parallel_pp_send_recv nn_parallel_pp_pipeline_parallel nn_parallel_pp_pipeline_parallel_input)
 cmake --preset tsan >/dev/null
 cmake --build --preset tsan --target "${tests[@]/%/_test}"
 for test in "${tests[@]}"; do

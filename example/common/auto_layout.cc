@@ -34,6 +34,12 @@ TimedPart Time(const ProgramOptions& options, const ModelSpec& model, const nn::
         if (!layers.is_first()) {
             x->set_requires_grad(true);
         }
+        const auto wait_for_device = [&] {
+            if (Stream* const stream = StreamOf(device); stream != nullptr) {
+                stream->Synchronize();
+            }
+        };
+        wait_for_device();
         const auto start = std::chrono::steady_clock::now();
         std::shared_ptr<Tensor> output = net->Forward({x})[0];
         best.output = output->Detach();
@@ -44,6 +50,7 @@ TimedPart Time(const ProgramOptions& options, const ModelSpec& model, const nn::
             grad = nullptr;
         }
         autograd::Backward({output}, {grad});
+        wait_for_device();
         const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
         best.ms = run == 0 ? best.ms : std::min(best.ms, elapsed.count());
     }
@@ -60,7 +67,7 @@ AutoLayout ChooseLayout(const ProgramOptions& options, const ModelSpec& model, i
     }
     const int all_threads = omp_get_max_threads();
     omp_set_num_threads(options.threads_per_rank > 0 ? options.threads_per_rank : std::max(1, all_threads / num_ranks));
-    const Device device = MakeCpuDevice();
+    const Device device = options.device == DeviceType::kCUDA ? MakeCudaDevice(0) : MakeCpuDevice();
     const auto ids = Tensor::Zeros({options.batch_size, options.sequence_length}, DataType::kInt32, device);
     const auto range = [&](int begin) {
         return nn::parallel::LayerRange{.begin = begin, .end = begin + 1, .num_layers = num_layers};

@@ -32,8 +32,8 @@ DEFINE_bool(recompute, false,
 DEFINE_int32(pipeline_parallel, 1, "stages that the layers are spread over, a rank each");
 DEFINE_int32(
     nthread_per_process, 0,
-    "ranks, a thread each; more than pipeline_parallel, which must divide it: replicas that share the rows of a "
-    "step; 0: pipeline_parallel");
+    "ranks of a process, a thread each; all ranks together are a multiple of pipeline_parallel: replicas share the "
+    "rows of a step; 0: pipeline_parallel, or 1 where a launcher (torchrun, mpirun, srun) starts the processes");
 DEFINE_string(pipeline_schedule, "",
               "gpipe, 1f1b, 1f1b_eager, interleaved, looped_bfs, or a plan file (.json, as --plan_json writes it); the "
               "numbers are the same for all; default: gpipe, or 1f1b on one rank");
@@ -44,7 +44,14 @@ DEFINE_string(pipeline_layout, "",
               "default: as even as possible");
 DEFINE_double(timeout_s, 600, "seconds that a rank waits for another before the run ends");
 
-DEFINE_string(device, "auto", "auto or cpu (this build has no CUDA)");
+DEFINE_string(device, "auto", "cpu, cuda (a GPU a rank), or auto: cuda where the build and the machine have it");
+DEFINE_string(transport, "auto",
+              "between ranks on GPUs: nccl (a GPU a rank, or processes by scripts/run_local.sh), copy (rank threads of "
+              "one process, on any number of GPUs); auto: nccl where it can be");
+DEFINE_bool(nondeterministic, false,
+            "allow GPU kernels whose sums have no fixed order (the backward of attention): faster, and two runs differ");
+DEFINE_bool(cuda_graph, false,
+            "on one GPU: record a step's work once and replay it; the same numbers with less work for the host");
 DEFINE_string(dtype, "float32",
               "float32, or bfloat16: weights and activations; master weights and gradients stay float32");
 DEFINE_int32(threads_per_rank, 0, "OpenMP threads of a rank; 0: its share of the cores");
@@ -105,7 +112,7 @@ std::vector<FlagGroup> FlagGroups() {
         {"Pipeline",
          {"pipeline_parallel", "nthread_per_process", "pipeline_schedule", "virtual_pipeline_parallel",
           "pipeline_layout", "timeout_s"}},
-        {"Device", {"device", "dtype", "threads_per_rank"}},
+        {"Device", {"device", "dtype", "transport", "nondeterministic", "cuda_graph", "threads_per_rank"}},
         {"Batch", {"batch_size", "sequence_length", "total_batch_size", "num_iteration"}},
         {"Optimizer",
          {"optimizer", "learning_rate", "lr_schedule", "warmup_iterations", "final_lr_fraction", "weight_decay",
@@ -258,6 +265,21 @@ std::vector<std::string> TimelinePaths() {
     return paths;
 }
 
+DeviceType ChosenDevice() {
+    if (FLAGS_device == "cpu" || (FLAGS_device == "auto" && NumCudaDevices() == 0)) {
+        return DeviceType::kCPU;
+    }
+    if (FLAGS_device != "cuda" && FLAGS_device != "auto") {
+        Refuse("device", "unknown value", FLAGS_device, "auto, cpu or cuda");
+    }
+    if (NumCudaDevices() == 0) {
+        throw Error({.where = "--device cuda",
+                     .what = HasCuda() ? "this machine has no GPU, or its driver does not answer"
+                                       : "this build has no CUDA; configure with -DINFINI_USE_CUDA=ON"});
+    }
+    return DeviceType::kCUDA;
+}
+
 ProgramOptions CheckedOptions() {
     if (!FLAGS_model.empty() && !FLAGS_llmc_filepath.empty()) {
         Refuse("model", "excludes --llmc_filepath", FLAGS_model, "one of the two");
@@ -267,7 +289,6 @@ ProgramOptions CheckedOptions() {
                      .what = "no model",
                      .wanted = "--model tiny for random weights, or --llmc_filepath FILE"});
     }
-    Choice("device", FLAGS_device, "auto", "cpu");
     if (FLAGS_tokenizer != "byte") {
         Refuse("tokenizer", "unknown value", FLAGS_tokenizer, "byte");
     }
@@ -301,6 +322,10 @@ ProgramOptions CheckedOptions() {
         .timeline = TimelinePaths(),
         .threads_per_rank =
             AtMost("threads_per_rank", AtLeast("threads_per_rank", FLAGS_threads_per_rank, 0), kMaxThreads),
+        .device = ChosenDevice(),
+        .transport = comm::ParseTransport(FLAGS_transport),
+        .nondeterministic = FLAGS_nondeterministic,
+        .cuda_graph = FLAGS_cuda_graph,
         .dtype = Choice("dtype", FLAGS_dtype, "float32", "bfloat16") ? DataType::kFloat32 : DataType::kBFloat16,
         .batch_size = AtLeast<int64_t>("batch_size", FLAGS_batch_size, 1),
         .sequence_length = AtLeast<int64_t>("sequence_length", FLAGS_sequence_length, 1),
@@ -332,6 +357,18 @@ ProgramOptions CheckedOptions() {
 }
 
 }  // namespace
+
+std::string FlagsFingerprint() {
+    std::string lines;
+    for (const FlagGroup& group : FlagGroups()) {
+        for (const char* flag : group.flags) {
+            std::string value;
+            gflags::GetCommandLineOption(flag, &value);
+            lines += StrCat(flag, "=", value, "\n");
+        }
+    }
+    return lines;
+}
 
 bool ParseFlags(int argc, char** argv, ProgramOptions* options) {
     if (!ReadCommandLine(argc, argv)) {

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "infini_train/include/comm/run_ranks.h"
+#include "infini_train/include/core/device.h"
 #include "infini_train/include/core/dtype.h"
 #include "infini_train/include/optimizer/lr_schedule.h"
 
@@ -26,7 +28,7 @@ struct ProgramOptions {
     bool recompute = false;
 
     int pipeline_parallel = 1;
-    int nthread_per_process = 0;        // 0: as many as the pipeline has ranks
+    int nthread_per_process = 0;        // 0: as many as the pipeline has ranks, one where a launcher started processes
     std::string pipeline_schedule;      // empty: the default
     int virtual_pipeline_parallel = 0;  // 0: the schedule's own
     std::string pipeline_layout;        // empty: even
@@ -37,6 +39,10 @@ struct ProgramOptions {
     std::vector<std::string> timeline;
 
     int threads_per_rank = 0;
+    DeviceType device = DeviceType::kCPU;  // auto resolved
+    comm::Transport transport = comm::Transport::kAuto;
+    bool nondeterministic = false;
+    bool cuda_graph = false;
     DataType dtype = DataType::kFloat32;
 
     int64_t batch_size = 0;
@@ -64,5 +70,8 @@ struct ProgramOptions {
 /// Parses and checks. Prints the help and returns false for --help. Throws Error for anything that is not a flag or not
 /// a value of it.
 bool ParseFlags(int argc, char** argv, ProgramOptions* options);
+
+/// Lines "flag=value" of all that must be the same in every process of a run.
+std::string FlagsFingerprint();
 
 }  // namespace infini_train

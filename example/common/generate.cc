@@ -77,13 +77,15 @@ std::vector<int32_t> Generate(nn::parallel::PipelineParallel& pipeline, const co
         const TensorList outputs = pipeline.Forward({Tensor::FromVector(seen, {1, window}, mesh.device)});
         if (!outputs.empty()) {
             const std::vector<float> logits = LastRow(*outputs[0], model.vocab_size);
-            *next->data<int32_t>() =
+            const int32_t token =
                 options.temperature == 0.0f
                     ? static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin())
                     : Sample(logits, options.temperature, Uniform(random, static_cast<uint64_t>(i)));
+            CopyFromHost(&token, *next);
         }
         mesh.pipeline->Broadcast(*next, pipeline.stage().last_rank());
         tokens.push_back(next->ToVector<int32_t>()[0]);
+        mesh.pipeline->ThrowIfFailed();
     }
     return tokens;
 }

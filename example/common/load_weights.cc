@@ -1,9 +1,32 @@
 #include "example/common/load_weights.h"
 
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
 #include "infini_train/include/common/error.h"
 #include "infini_train/include/nn/state_dict.h"
 
 namespace infini_train {
+namespace {
+
+constexpr int64_t kChunkElements = int64_t{1} << 20;  // bounds the host's part of a tensor on a device
+
+void ReadTensor(const checkpoint::WeightFile& file, const std::string& name, Tensor& values) {
+    const int64_t num_rows = values.dim(0);
+    const int64_t row_elements = num_rows == 0 ? 1 : values.num_elements() / num_rows;
+    const int64_t chunk_rows = std::max<int64_t>(1, kChunkElements / std::max<int64_t>(1, row_elements));
+    std::vector<float> chunk;
+    for (int64_t begin = 0; begin < num_rows; begin += chunk_rows) {
+        const int64_t end = std::min(begin + chunk_rows, num_rows);
+        chunk.resize(static_cast<size_t>((end - begin) * row_elements));
+        file.ReadRows(name, begin, end, chunk.data());
+        CopyFromHost(chunk.data(), *values.Slice(begin, end));
+    }
+}
+
+}  // namespace
 
 void LoadWeights(const checkpoint::WeightFile& file, const nn::Module& module) {
     for (const auto& [name, values] : nn::StateDict(module)) {
@@ -16,7 +39,7 @@ void LoadWeights(const checkpoint::WeightFile& file, const nn::Module& module) {
                          .got = ToString(file.shape(name)),
                          .wanted = ToString(values->shape())});
         }
-        file.Read(name, values->data<float>());
+        ReadTensor(file, name, *values);
     }
     for (const nn::NamedParameter& parameter : module.NamedParameters()) {
         nn::RefreshFromMaster(*parameter.tensor);

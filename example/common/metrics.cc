@@ -58,9 +58,14 @@ std::string StepLine(const StepMetrics& metrics, const comm::MeshShape& mesh, in
         static_cast<long long>(metrics.step), static_cast<long long>(num_steps), static_cast<double>(metrics.loss),
         static_cast<double>(metrics.lr), static_cast<double>(metrics.grad_norm), metrics.ms, metrics.tokens_per_s,
         static_cast<double>(metrics.peak_bytes) / (1024.0 * 1024.0), mesh.data, mesh.tensor, mesh.pipeline);
+    const auto append = [&](const char* format, double value) {
+        length += std::snprintf(line + length, sizeof(line) - static_cast<size_t>(length), format, value);
+    };
+    if (metrics.mfu > 0.0) {
+        append(" | MFU %.1f %%", 100.0 * metrics.mfu);
+    }
     if (with_time_left) {
-        const double seconds = static_cast<double>(num_steps - metrics.step) * metrics.ms / 1e3;
-        std::snprintf(line + length, sizeof(line) - static_cast<size_t>(length), " | %.0f s left", seconds);
+        append(" | %.0f s left", static_cast<double>(num_steps - metrics.step) * metrics.ms / 1e3);
     }
     return line;
 }

@@ -16,6 +16,7 @@ struct StepMetrics {
     double ms = 0.0;
     double tokens_per_s = 0.0;
     int64_t peak_bytes = 0;  // of the rank that has most
+    double mfu = 0.0;        // of the peak of all ranks' hardware; 0 where that is not known
 };
 
 /// One JSON object a line. Floats are printed so that they read back to the same bits; what is not finite is null.

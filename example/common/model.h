@@ -20,6 +20,7 @@ struct ModelSpec {
     std::vector<std::string> notes = {};                              // what the user should know of the weights
     std::shared_ptr<const checkpoint::WeightFile> weights = nullptr;  // null: initial values
     int num_layers = 0;
+    int64_t num_channels = 0;
     int64_t block_size = 0;
     int64_t vocab_size = 0;
     /// Some layers, float32, their parameters allocated but without values.

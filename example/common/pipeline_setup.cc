@@ -64,10 +64,17 @@ double MiB(int64_t bytes) {
     return static_cast<double>(bytes) / (1024.0 * 1024.0);
 }
 
+/// Of all processes.
+int NumRanks(const ProgramOptions& options, const comm::ProcessPlace& process) {
+    const int num_threads = process.num_processes > 1 ? 1 : options.pipeline_parallel;
+    return process.num_processes * (options.nthread_per_process == 0 ? num_threads : options.nthread_per_process);
+}
+
 }  // namespace
 
-PipelineSetup MakePipelineSetup(const ProgramOptions& options, const ModelSpec& model) {
-    const int num_ranks = options.nthread_per_process == 0 ? options.pipeline_parallel : options.nthread_per_process;
+PipelineSetup MakePipelineSetup(const ProgramOptions& options, const ModelSpec& model,
+                                const comm::ProcessPlace& process) {
+    const int num_ranks = NumRanks(options, process);
     if (num_ranks % options.pipeline_parallel != 0) {
         throw Error({.where = "--nthread_per_process",
                      .what = "the ranks do not make whole pipelines",
@@ -76,6 +83,7 @@ PipelineSetup MakePipelineSetup(const ProgramOptions& options, const ModelSpec& 
     }
     PipelineSetup setup = {.mesh = comm::MakeMeshShape(num_ranks, /*tensor=*/1, options.pipeline_parallel),
                            .schedule_name = options.pipeline_schedule,
+                           .process = process,
                            .threads_per_rank = options.threads_per_rank};
     if (setup.schedule_name.empty()) {
         // On one rank the order of GPipe would keep all micro-batches for nothing.
@@ -95,6 +103,11 @@ PipelineSetup MakePipelineSetup(const ProgramOptions& options, const ModelSpec& 
     const int num_stages = setup.shape.num_stages();
     setup.layout = nn::parallel::EvenLayout(model.num_layers, num_stages);
     if (options.pipeline_layout == "auto") {
+        if (process.num_processes > 1) {
+            throw Error({.where = "--pipeline_layout auto",
+                         .what = "processes would not measure the same; run one with --dry_run, and pass what it chooses",
+                         .got = StrCat(process.num_processes, " processes")});
+        }
         const AutoLayout chosen = ChooseLayout(options, model, num_stages, num_ranks);
         setup.layout = chosen.layout;
         setup.layout_note = chosen.note;

@@ -7,6 +7,7 @@
 #include "example/common/flags.h"
 #include "example/common/model.h"
 #include "infini_train/include/comm/mesh.h"
+#include "infini_train/include/comm/process_place.h"
 #include "infini_train/include/nn/parallel/pp/memory_prediction.h"
 #include "infini_train/include/nn/parallel/pp/pipeline_schedule.h"
 #include "infini_train/include/nn/parallel/pp/stage_layout.h"
@@ -22,6 +23,7 @@ struct PipelineSetup {
     std::shared_ptr<nn::parallel::PipelineSchedule> schedule = nullptr;
     nn::parallel::StageLayout layout = {};
     std::string layout_note = {};  // what --pipeline_layout auto measured and chose
+    comm::ProcessPlace process = {};  // of this process among those of the run
     int threads_per_rank = 0;      // 0: a share of the cores
 
     /// Rows of a step, over all replicas.
@@ -29,7 +31,8 @@ struct PipelineSetup {
 };
 
 /// Throws Error for what cannot be: ranks that do not divide, a schedule and chunks, a layout, a batch.
-PipelineSetup MakePipelineSetup(const ProgramOptions& options, const ModelSpec& model);
+PipelineSetup MakePipelineSetup(const ProgramOptions& options, const ModelSpec& model,
+                                const comm::ProcessPlace& process);
 
 /// The chunks of a rank of the pipeline, without values.
 std::vector<std::shared_ptr<nn::Module>> BuildChunks(const PipelineSetup& setup, const ModelSpec& model, int rank,

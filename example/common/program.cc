@@ -16,7 +16,7 @@
 #include "example/common/model.h"
 #include "example/common/pipeline_setup.h"
 #include "example/common/train_loop.h"
-#include "infini_train/include/comm/local_ranks.h"
+#include "infini_train/include/comm/run_ranks.h"
 #include "infini_train/include/common/error.h"
 #include "infini_train/include/common/str_cat.h"
 #include "infini_train/include/data/byte_tokenizer.h"
@@ -121,21 +121,13 @@ void NoteShortMemory(const PipelineSetup& setup, const nn::parallel::MemoryPredi
     }
 }
 
-void Run(const ProgramOptions& options, ModelFactory make_model) {
-    CheckOutputs(options);
-    const ModelSpec model = make_model(options);
-    if (options.dry_run) {
-        CheckSequenceLength(options, model);
-    }
-    const PipelineSetup setup = MakePipelineSetup(options, model);
-    const bool is_training = options.num_iteration > 0 && !options.dry_run;
-    const Datasets datasets = is_training ? OpenDatasets(options, model, setup) : Datasets{};
-    if (!options.dry_run) {
-        CheckText(options, model);
-    }
-    const nn::parallel::MemoryPrediction prediction = PredictMemory(setup, model, options);
-    if (!setup.layout_note.empty()) {
-        std::printf("layout: %s\n", setup.layout_note.c_str());
+/// What was decided before any rank starts.
+void PrintDecisions(const ProgramOptions& options, const PipelineSetup& setup,
+                    const nn::parallel::MemoryPrediction& prediction, const std::string& transport_note) {
+    for (const std::string& note : {setup.layout_note.empty() ? "" : "layout: " + setup.layout_note, transport_note}) {
+        if (!note.empty()) {
+            std::printf("%s\n", note.c_str());
+        }
     }
     if (options.print_plan) {
         PrintPlan(setup, prediction);
@@ -143,7 +135,55 @@ void Run(const ProgramOptions& options, ModelFactory make_model) {
     if (!options.plan_json.empty()) {
         WritePlanJson(options.plan_json, setup, prediction);
     }
-    NoteShortMemory(setup, prediction);
+    if (options.device == DeviceType::kCPU) {
+        NoteShortMemory(setup, prediction);
+    }
+}
+
+/// What a graph records is replayed as it is: on other ranks, and with other random numbers, a step is another.
+void CheckCudaGraph(const ProgramOptions& options, const PipelineSetup& setup) {
+    const auto refuse = [](const std::string& got, const std::string& wanted) {
+        throw Error({.where = "--cuda_graph", .what = "cannot record such a step", .got = got, .wanted = wanted});
+    };
+    if (!options.cuda_graph) {
+        return;
+    }
+    if (options.device != DeviceType::kCUDA) {
+        refuse("--device cpu", "--device cuda");
+    }
+    if (setup.mesh.num_ranks() > 1) {
+        refuse(StrCat(setup.mesh.num_ranks(), " ranks"), "one rank");
+    }
+    if (options.dropout != 0.0f) {
+        refuse(StrCat("--dropout ", options.dropout), "--dropout 0");
+    }
+}
+
+void Run(const ProgramOptions& options, ModelFactory make_model) {
+    CheckOutputs(options);
+    const ModelSpec model = make_model(options);
+    if (options.dry_run) {
+        CheckSequenceLength(options, model);
+    }
+    const PipelineSetup setup = MakePipelineSetup(options, model, comm::ReadProcessPlace());
+    const comm::RanksOptions ranks = {.shape = setup.mesh,
+                                      .process = setup.process,
+                                      .device = options.device,
+                                      .transport = options.transport,
+                                      .fingerprint = FlagsFingerprint(),
+                                      .timeout_s = options.timeout_s,
+                                      .threads_per_rank = setup.threads_per_rank};
+    const std::string transport_note = options.dry_run ? "" : comm::ChooseTransport(ranks).note;
+    CheckCudaGraph(options, setup);
+    const bool is_training = options.num_iteration > 0 && !options.dry_run;
+    const Datasets datasets = is_training ? OpenDatasets(options, model, setup) : Datasets{};
+    if (!options.dry_run) {
+        CheckText(options, model);
+    }
+    const nn::parallel::MemoryPrediction prediction = PredictMemory(setup, model, options);
+    if (setup.process.index == 0) {
+        PrintDecisions(options, setup, prediction, transport_note);
+    }
     if (options.dry_run) {
         return;
     }
@@ -153,9 +193,7 @@ void Run(const ProgramOptions& options, ModelFactory make_model) {
                           .prediction = &prediction,
                           .train = datasets.train.get(),
                           .validation = datasets.validation.get()};
-    comm::RunLocalRanks(
-        {.shape = setup.mesh, .timeout_s = options.timeout_s, .threads_per_rank = setup.threads_per_rank},
-        [&plan](const comm::Mesh& mesh) { RunRank(plan, mesh); });
+    comm::RunRanks(ranks, [&plan](const comm::Mesh& mesh) { RunRank(plan, mesh); });
 }
 
 void FlushStdout() {

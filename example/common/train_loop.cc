@@ -16,6 +16,7 @@
 #include "example/common/generate.h"
 #include "example/common/load_weights.h"
 #include "example/common/metrics.h"
+#include "example/common/mfu.h"
 #include "example/common/timeline_files.h"
 #include "infini_train/include/common/error.h"
 #include "infini_train/include/common/str_cat.h"
@@ -34,6 +35,23 @@ void CheckFinite(const StepMetrics& metrics) {
                      .got = StrCat("loss ", metrics.loss, ", norm ", metrics.grad_norm),
                      .kind = Error::Kind::kRuntime});
     }
+}
+
+/// The one line that says what was missing and what would help.
+[[noreturn]] void ThrowWithAdvice(const OutOfMemory& error, const RunPlan& plan, const comm::Mesh& mesh) {
+    const auto mib = [](int64_t bytes) { return StrCat(bytes >> 20, " MiB"); };
+    const OutOfMemory::Numbers& numbers = error.numbers();
+    const int64_t predicted = plan.prediction->peak_bytes[static_cast<size_t>(mesh.position.pipeline)];
+    std::string advice = "a smaller --batch_size";
+    advice += plan.options->recompute ? "" : ", --recompute";
+    advice += plan.setup->schedule_name == "gpipe" ? ", --pipeline_schedule 1f1b" : "";
+    advice += plan.options->dtype == DataType::kFloat32 ? ", --dtype bfloat16" : "";
+    throw Error({.where = ToString(mesh.device),
+                 .what = StrCat("out of memory: ", mib(numbers.wanted_bytes), " more wanted, ",
+                                numbers.free_bytes < 0 ? "" : mib(numbers.free_bytes) + " free, ",
+                                mib(numbers.reserved_bytes), " in use, ", mib(predicted),
+                                " predicted for this rank; try ", advice, " or more stages"),
+                 .kind = Error::Kind::kRuntime});
 }
 
 /// One rank of a run.
@@ -59,7 +77,8 @@ class RankRun {
                                       .max_grad_norm = options_.grad_clip,
                                       .schedule = setup_.schedule,
                                       .rank_of_stage = setup_.shape.rank_of_stage,
-                                      .dropout_position = position});
+                                      .dropout_position = position,
+                                      .records_steps = options_.cuda_graph});
         CHECK_EQ(pipeline_->grad_reduction().num_elements(), plan.prediction->num_elements)
             << "parameters of all stages together";
     }
@@ -82,10 +101,12 @@ class RankRun {
             return;
         }
         const int num_threads = omp_get_max_threads();
-        std::printf("%s: %lld parameters, %s, device %s, %d rank%s of %d thread%s\n", plan_.model->name.c_str(),
+        const std::string hardware = HardwareName(mesh_.device);
+        std::printf("%s: %lld parameters, %s, device %s%s, %d rank%s of %d thread%s\n", plan_.model->name.c_str(),
                     static_cast<long long>(plan_.prediction->num_elements), std::string(Name(options_.dtype)).c_str(),
-                    ToString(mesh_.device).c_str(), mesh_.shape.num_ranks(), mesh_.shape.num_ranks() == 1 ? "" : "s",
-                    num_threads, num_threads == 1 ? "" : "s");
+                    ToString(mesh_.device).c_str(), hardware.empty() ? "" : (" " + hardware).c_str(),
+                    mesh_.shape.num_ranks(), mesh_.shape.num_ranks() == 1 ? "" : "s", num_threads,
+                    num_threads == 1 ? "" : "s");
         if (setup_.shape.num_ranks > 1) {
             std::printf("pipeline: %s, P=%d, M=%d, V=%d, layers of the stages %s\n", setup_.schedule_name.c_str(),
                         setup_.shape.num_ranks, setup_.shape.num_microbatches, setup_.shape.num_chunks,
@@ -167,7 +188,17 @@ class RankRun {
                 .lr = optimizer->lr(),
                 .ms = elapsed.count(),
                 .tokens_per_s = num_tokens / elapsed.count() * 1e3,
-                .peak_bytes = *std::max_element(peaks.begin(), peaks.end())};
+                .peak_bytes = *std::max_element(peaks.begin(), peaks.end()),
+                .mfu = Mfu(num_tokens / elapsed.count() * 1e3)};
+    }
+
+    double Mfu(double tokens_per_s) const {
+        const double peak = PeakFlops(HardwareName(mesh_.device), options_.dtype) * mesh_.shape.num_ranks();
+        return peak == 0.0 ? 0.0
+                           : tokens_per_s *
+                                 FlopsPerToken(plan_.prediction->num_elements, plan_.model->num_layers,
+                                               plan_.model->num_channels, options_.sequence_length) /
+                                 peak;
     }
 
     /// Over the first val_batches micro-batches, or as many as there are, shared out among the replicas.
@@ -235,7 +266,11 @@ class RankRun {
 }  // namespace
 
 void RunRank(const RunPlan& plan, const comm::Mesh& mesh) {
-    RankRun(plan, mesh).Run();
+    try {
+        RankRun(plan, mesh).Run();
+    } catch (const OutOfMemory& error) {
+        ThrowWithAdvice(error, plan, mesh);
+    }
 }
 
 }  // namespace infini_train

@@ -16,6 +16,7 @@ struct Gpt2Config {
     int64_t num_channels = 768;
     float dropout = 0.0f;
     bool recompute = false;
+    bool deterministic_attention = true;  // false: a faster backward where the device has one
 };
 
 /// "tiny", "d12", "d24", "d36", "d48". Throws Error on another name.

@@ -16,10 +16,12 @@ ModelSpec MakeModel(const ProgramOptions& options) {
     Gpt2Config config = file != nullptr ? ConfigOf(file->header) : NamedConfig(options.model);
     config.dropout = options.dropout;
     config.recompute = options.recompute;
+    config.deterministic_attention = !options.nondeterministic;
     return {
         .name = file != nullptr ? "gpt2 " + options.llmc_filepath : "gpt2 " + options.model,
         .weights = file == nullptr ? nullptr : std::shared_ptr<const checkpoint::WeightFile>(file, &file->weights),
         .num_layers = config.num_layers,
+        .num_channels = config.num_channels,
         .block_size = config.block_size,
         .vocab_size = config.vocab_size,
         .build = [config](const nn::parallel::LayerRange& layers, const std::shared_ptr<nn::DropoutPosition>& position,

@@ -36,6 +36,7 @@ std::shared_ptr<nn::Module> MakeBlock(const Gpt2Config& config, int layer,
             nn::CausalSelfAttention::Options{.dim = config.num_channels,
                                              .num_heads = config.num_heads,
                                              .num_kv_heads = config.num_heads,
+                                             .deterministic = config.deterministic_attention,
                                              .init_stddev = kInitStddev,
                                              .projection_init_stddev = projection_stddev},
             device),
@@ -55,7 +56,8 @@ std::shared_ptr<nn::Module> MakeBlock(const Gpt2Config& config, int layer,
 }  // namespace
 
 Gpt2::Gpt2(const Gpt2Config& config, const nn::parallel::LayerRange& layers,
-           std::shared_ptr<nn::DropoutPosition> dropout_position, const Device& device) {
+           std::shared_ptr<nn::DropoutPosition> dropout_position, const Device& device)
+    : device_(device) {
     if (layers.is_first()) {
         wte_ = std::make_shared<nn::Embedding>(nn::Embedding::Options{.num_embeddings = config.padded_vocab_size,
                                                                       .num_used = config.vocab_size,
@@ -103,13 +105,26 @@ Gpt2::Gpt2(const Gpt2Config& config, const nn::parallel::LayerRange& layers,
     }
 }
 
-std::shared_ptr<Tensor> Gpt2::Embed(const Tensor& ids) {
+std::shared_ptr<Tensor> Gpt2::PositionIds(const Tensor& ids) {
+    // An imagined micro-batch is on a device of its own.
+    const bool is_at_home = ids.device().allocator == device_.allocator;
+    if (is_at_home && position_ids_ != nullptr && position_ids_->shape() == ids.shape()) {
+        return position_ids_;
+    }
     std::vector<int32_t> positions(static_cast<size_t>(ids.num_elements()));
     for (size_t i = 0; i < positions.size(); ++i) {
         positions[i] = static_cast<int32_t>(static_cast<int64_t>(i) % ids.dim(-1));
     }
-    const std::shared_ptr<Tensor> position_ids = Tensor::FromVector(positions, ids.shape(), ids.device());
-    const std::shared_ptr<Tensor> x = autograd::Add(wte_->Forward({ids.Detach()})[0], wpe_->Forward({position_ids})[0]);
+    std::shared_ptr<Tensor> position_ids = Tensor::FromVector(positions, ids.shape(), ids.device());
+    if (is_at_home) {
+        position_ids_ = position_ids;
+    }
+    return position_ids;
+}
+
+std::shared_ptr<Tensor> Gpt2::Embed(const Tensor& ids) {
+    const std::shared_ptr<Tensor> x =
+        autograd::Add(wte_->Forward({ids.Detach()})[0], wpe_->Forward({PositionIds(ids)})[0]);
     return embedding_dropout_ == nullptr ? x : embedding_dropout_->Forward({x})[0];
 }
 

@@ -26,7 +26,11 @@ class Gpt2 : public nn::Module {
 
  private:
     std::shared_ptr<Tensor> Embed(const Tensor& ids);
+    /// 0, 1, 2, ... along each row of ids.
+    std::shared_ptr<Tensor> PositionIds(const Tensor& ids);
 
+    Device device_;
+    std::shared_ptr<Tensor> position_ids_;  // of the last shape: the micro-batches of a step upload them once
     std::shared_ptr<nn::Embedding> wte_;
     std::shared_ptr<nn::Embedding> wpe_;
     std::shared_ptr<nn::Dropout> embedding_dropout_;

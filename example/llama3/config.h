@@ -22,6 +22,7 @@ struct Llama3Config {
     bool tied_head = true;
     float dropout = 0.0f;
     bool recompute = false;
+    bool deterministic_attention = true;  // false: a faster backward where the device has one
 };
 
 /// "tiny", "1b", "8b". Throws Error on another name.

@@ -19,11 +19,13 @@ ModelSpec MakeModel(const ProgramOptions& options) {
         file != nullptr ? ConfigOf(file->header, options.rope_scaling_factor) : NamedConfig(options.model);
     config.dropout = options.dropout;
     config.recompute = options.recompute;
+    config.deterministic_attention = !options.nondeterministic;
     return {
         .name = file != nullptr ? "llama3 " + options.llmc_filepath : "llama3 " + options.model,
         .notes = file != nullptr ? file->header.notes : std::vector<std::string>{},
         .weights = file == nullptr ? nullptr : std::shared_ptr<const checkpoint::WeightFile>(file, &file->weights),
         .num_layers = config.num_layers,
+        .num_channels = config.num_channels,
         .block_size = config.block_size,
         .vocab_size = config.vocab_size,
         .build = [config](const nn::parallel::LayerRange& layers, const std::shared_ptr<nn::DropoutPosition>& position,

@@ -10,7 +10,7 @@
 
 #include "infini_train/include/autograd/add.h"
 #include "infini_train/include/autograd/gelu.h"
-#include "infini_train/include/comm/local_ranks.h"
+#include "infini_train/include/comm/run_ranks.h"
 #include "infini_train/include/core/random.h"
 #include "infini_train/include/nn/modules/container.h"
 #include "infini_train/include/nn/modules/linear.h"
@@ -73,7 +73,7 @@ void RunRank(const comm::Mesh& mesh) {
 }
 
 int main(int argc, char** argv) try {
-    comm::RunLocalRanks({.shape = {.pipeline = argc > 1 ? std::atoi(argv[1]) : 2}}, RunRank);
+    comm::RunRanks({.shape = {.pipeline = argc > 1 ? std::atoi(argv[1]) : 2}}, RunRank);
 } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

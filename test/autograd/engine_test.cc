@@ -298,7 +298,7 @@ struct TiedNet {
     void Step(WeightGradQueue* queue) {
         const auto ids = Tensor::FromVector<int32_t>({3, 1, 10, 3, 3}, {5}, device);
         auto y = Linear(Linear(Embedding(ids, table), weight, bias), weight, nullptr);
-        y = Linear(RmsNorm(y, scale, 1e-5f), table, nullptr);
+        y = Linear(RmsNorm(y, nullptr, scale, 1e-5f).y, table, nullptr);
         Backward({y}, {RandomTensor(y->shape(), y->dtype(), device, 5)}, queue);
     }
     TensorList Grads() const { return {table->grad(), weight->grad(), bias->grad(), scale->grad()}; }

@@ -74,7 +74,7 @@ void BenchmarkAttentionBackward(benchmark::State& state, DataType dtype) {
     const auto dout = Values({kBatchSize, length, kChannels}, dtype, device);
     const AttentionOutput output = attention_forward(kCpu, *qkv, heads);
     for (auto _ : state) {
-        benchmark::DoNotOptimize(attention_backward(kCpu, *dout, *qkv, *output.out, *output.lse, heads));
+        benchmark::DoNotOptimize(attention_backward(kCpu, *dout, *qkv, *output.out, *output.lse, heads, true));
     }
     SetRates(state, AttentionFlops(length, 5), 0.0);
 }
@@ -154,17 +154,18 @@ struct NormInput {
 void BenchmarkLayerNormForward(benchmark::State& state, DataType dtype) {
     const NormInput input(dtype);
     for (auto _ : state) {
-        benchmark::DoNotOptimize(layer_norm_forward(kCpu, *input.x, *input.weight, *input.bias, NormInput::kEps));
+        benchmark::DoNotOptimize(
+            layer_norm_forward(kCpu, *input.x, nullptr, *input.weight, *input.bias, NormInput::kEps));
     }
     SetRates(state, 0.0, 2.0 * static_cast<double>(input.x->size_bytes()));
 }
 
 void BenchmarkLayerNormBackward(benchmark::State& state, DataType dtype) {
     const NormInput input(dtype);
-    const auto output = layer_norm_forward(kCpu, *input.x, *input.weight, *input.bias, NormInput::kEps);
+    const auto output = layer_norm_forward(kCpu, *input.x, nullptr, *input.weight, *input.bias, NormInput::kEps);
     for (auto _ : state) {
         benchmark::DoNotOptimize(
-            layer_norm_backward(kCpu, *output.y, *input.x, *input.weight, *output.mean, *output.rstd));
+            layer_norm_backward(kCpu, *output.y, nullptr, *input.x, *input.weight, *output.mean, *output.rstd));
     }
     SetRates(state, 0.0, 3.0 * static_cast<double>(input.x->size_bytes()));
 }

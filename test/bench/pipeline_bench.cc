@@ -9,7 +9,7 @@
 
 #include "example/gpt2/config.h"
 #include "example/gpt2/net.h"
-#include "infini_train/include/comm/local_ranks.h"
+#include "infini_train/include/comm/run_ranks.h"
 #include "infini_train/include/nn/modules/loss.h"
 #include "infini_train/include/nn/parallel/pp/pipeline_parallel.h"
 #include "infini_train/include/nn/parallel/pp/schedules.h"
@@ -90,7 +90,7 @@ void PipelineStep(benchmark::State& state, const std::string& schedule_name, int
     const std::shared_ptr<PipelineSchedule> schedule = MakeSchedule(schedule_name);
     for ([[maybe_unused]] auto _ : state) {
         StepTimes times;
-        comm::RunLocalRanks({.shape = {.pipeline = num_ranks}, .threads_per_rank = kNumCores / num_ranks},
+        comm::RunRanks({.shape = {.pipeline = num_ranks}, .threads_per_rank = kNumCores / num_ranks},
                             [&](const comm::Mesh& mesh) { RunRank(mesh, schedule, dtype, &times); });
         state.SetIterationTime(Median(times.step_ms) * 1e-3);
         state.counters["makespan_ms"] = Median(times.makespan_ms);

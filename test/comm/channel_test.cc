@@ -8,7 +8,7 @@
 
 #include "gtest/gtest.h"
 
-#include "infini_train/include/comm/local_ranks.h"
+#include "infini_train/include/comm/run_ranks.h"
 #include "test/comm/two_ranks.h"
 
 namespace infini_train::comm {
@@ -43,8 +43,8 @@ int64_t PeakBytes(const Device& device) {
 /// The forward link from rank 0 to rank 1.
 struct Link {
     explicit Link(const TwoRanks& ranks)
-        : sender(ranks.groups[0]->OpenSender(1, Direction::kForward)),
-          receiver(ranks.groups[1]->OpenReceiver(0, Direction::kForward)) {}
+        : sender(OpenSender(*ranks.groups[0], 1, Direction::kForward)),
+          receiver(OpenReceiver(*ranks.groups[1], 0, Direction::kForward)) {}
 
     std::unique_ptr<Sender> sender;
     std::unique_ptr<Receiver> receiver;
@@ -97,7 +97,7 @@ TEST(Channel, KeepsDirectionsAndWaysApart) {
     for (const Direction direction : {Direction::kBackward, Direction::kForward}) {
         for (const size_t from : {0, 1}) {
             const int to = from == 0 ? 1 : 0;
-            senders.push_back(ranks.groups[from]->OpenSender(to, direction));
+            senders.push_back(OpenSender(*ranks.groups[from], to, direction));
             senders.back()->Send(Number(static_cast<float>(senders.size()), ranks.devices[from]),
                                  {.direction = direction, .stage = to, .microbatch = 0});
         }
@@ -105,7 +105,7 @@ TEST(Channel, KeepsDirectionsAndWaysApart) {
     for (const Direction direction : {Direction::kForward, Direction::kBackward}) {
         for (const size_t to : {0, 1}) {
             const int from = to == 0 ? 1 : 0;
-            receivers.push_back(ranks.groups[to]->OpenReceiver(from, direction));
+            receivers.push_back(OpenReceiver(*ranks.groups[to], from, direction));
             const MessageTag tag = {.direction = direction, .stage = static_cast<int>(to), .microbatch = 0};
             const auto receive = receivers.back()->Post({.tag = tag, .shape = {1}, .dtype = DataType::kFloat32});
             const float sent = (direction == Direction::kBackward ? 1.0f : 3.0f) + static_cast<float>(from);
@@ -116,8 +116,9 @@ TEST(Channel, KeepsDirectionsAndWaysApart) {
 
 TEST(Channel, LeadsFromARankToItself) {
     const TwoRanks ranks;
-    const auto sender = ranks.groups[1]->OpenSender(1, Direction::kForward);
-    const auto receiver = ranks.groups[1]->OpenReceiver(1, Direction::kForward);
+    const LinkEnds ends = ranks.groups[1]->OpenLinks({{.from = 1, .to = 1, .direction = Direction::kForward}});
+    const auto& sender = ends.senders.at({1, Direction::kForward});
+    const auto& receiver = ends.receivers.at({1, Direction::kForward});
     auto tensor = Number(7.0f, ranks.devices[1]);
     const void* data = tensor->raw_data();
     sender->Send(std::move(tensor), Microbatch(0));
@@ -269,10 +270,10 @@ TEST(Channel, DeliversWhatAGroupThatHasEndedSent) {
 // bugs.csv O15: messages larger than any buffer, and both ranks send before they receive.
 TEST(Channel, TakesLargeMessagesFromTwoRanksThatBothSendFirst) {
     constexpr int64_t kElements = int64_t{16} << 20;  // 64 MiB of float32
-    RunLocalRanks({.shape = {.pipeline = 2}, .timeout_s = 60.0}, [](const Mesh& mesh) {
+    RunRanks({.shape = {.pipeline = 2}, .timeout_s = 60.0}, [](const Mesh& mesh) {
         const int peer = 1 - mesh.rank;
-        const auto sender = mesh.pipeline->OpenSender(peer, Direction::kForward);
-        const auto receiver = mesh.pipeline->OpenReceiver(peer, Direction::kForward);
+        const auto sender = OpenSender(*mesh.pipeline, peer, Direction::kForward);
+        const auto receiver = OpenReceiver(*mesh.pipeline, peer, Direction::kForward);
         for (int m = 0; m < 2; ++m) {
             const auto large = Tensor::Empty({kElements}, DataType::kFloat32, mesh.device);
             large->data<float>()[kElements - 1] = static_cast<float>(10 * mesh.rank + m);
@@ -287,10 +288,10 @@ TEST(Channel, TakesLargeMessagesFromTwoRanksThatBothSendFirst) {
 }
 
 TEST(Channel, PassesManyMessagesBetweenThreads) {
-    RunLocalRanks({.shape = {.pipeline = 3}, .timeout_s = 60.0}, [](const Mesh& mesh) {
+    RunRanks({.shape = {.pipeline = 3}, .timeout_s = 60.0}, [](const Mesh& mesh) {
         // A ring: each passes on what it gets, and adds one.
-        const auto sender = mesh.pipeline->OpenSender((mesh.rank + 1) % 3, Direction::kForward);
-        const auto receiver = mesh.pipeline->OpenReceiver((mesh.rank + 2) % 3, Direction::kForward);
+        const auto sender = OpenSender(*mesh.pipeline, (mesh.rank + 1) % 3, Direction::kForward);
+        const auto receiver = OpenReceiver(*mesh.pipeline, (mesh.rank + 2) % 3, Direction::kForward);
         auto number = Number(0.0f, mesh.device);
         for (int m = 0; m < 300; ++m) {
             std::unique_ptr<PendingReceive> receive;
@@ -313,9 +314,9 @@ TEST(Channel, PassesManyMessagesBetweenThreads) {
 TEST(ChannelDeathTest, IsOpenedOnceAndWaitedForOnce) {
     const TwoRanks ranks;
     const Link link(ranks);
-    EXPECT_DEATH(ranks.groups[0]->OpenSender(1, Direction::kForward), "from rank 0 to rank 1 opened twice");
-    EXPECT_DEATH(ranks.groups[1]->OpenReceiver(0, Direction::kForward), "from rank 0 to rank 1 opened twice");
-    EXPECT_DEATH(ranks.groups[0]->OpenSender(2, Direction::kForward), "from rank 0 to rank 2 of 2");
+    EXPECT_DEATH(OpenSender(*ranks.groups[0], 1, Direction::kForward), "from rank 0 to rank 1 opened twice");
+    EXPECT_DEATH(OpenReceiver(*ranks.groups[1], 0, Direction::kForward), "from rank 0 to rank 1 opened twice");
+    EXPECT_DEATH(OpenSender(*ranks.groups[0], 2, Direction::kForward), "from rank 0 to rank 2 of 2");
     EXPECT_DEATH(link.sender->Send(nullptr, kTag), "Must be non NULL|non-null");
     link.sender->Send(Number(1.0f, ranks.devices[0]), Microbatch(0));
     const auto receive = link.receiver->Post(NumberSpec(0));

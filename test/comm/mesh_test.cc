@@ -6,7 +6,7 @@
 
 #include "gtest/gtest.h"
 
-#include "infini_train/include/comm/local_ranks.h"
+#include "infini_train/include/comm/run_ranks.h"
 #include "test/comm/two_ranks.h"
 
 namespace infini_train::comm {
@@ -49,7 +49,7 @@ TEST(Mesh, RefusesRanksThatDoNotDivide) {
 }
 
 TEST(Mesh, GroupsTheRanksOfEachAxis) {
-    RunLocalRanks({.shape = kShape, .timeout_s = 60.0}, [](const Mesh& mesh) {
+    RunRanks({.shape = kShape, .timeout_s = 60.0}, [](const Mesh& mesh) {
         EXPECT_EQ(mesh.world->size(), 12);
         EXPECT_EQ(mesh.world->rank(), mesh.rank);
         EXPECT_EQ(mesh.tensor->rank(), mesh.position.tensor);

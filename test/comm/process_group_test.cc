@@ -9,7 +9,7 @@
 
 #include "gtest/gtest.h"
 
-#include "infini_train/include/comm/local_ranks.h"
+#include "infini_train/include/comm/run_ranks.h"
 #include "infini_train/include/common/str_cat.h"
 #include "infini_train/include/core/random.h"
 #include "test/comm/two_ranks.h"
@@ -19,7 +19,7 @@ namespace {
 
 /// The world of `num_ranks` ranks. What one of them throws is thrown here.
 void InAGroup(int num_ranks, const std::function<void(const Mesh&)>& rank_main, double timeout_s = 60.0) {
-    RunLocalRanks({.shape = {.data = num_ranks}, .timeout_s = timeout_s}, rank_main);
+    RunRanks({.shape = {.data = num_ranks}, .timeout_s = timeout_s}, rank_main);
 }
 
 /// Of very different sizes, so that the order of a sum shows in its bits.
@@ -179,9 +179,9 @@ TEST(Split, MakesGroupsOfGroups) {
         // Errors of links speak of ranks of the world, peers are ranks of the group.
         const MessageTag tag = {.direction = Direction::kBackward, .stage = 0, .microbatch = 0};
         if (mesh.rank == 1) {
-            outer->OpenSender(1, tag.direction)->Send(Tensor::Zeros({}, DataType::kInt32, mesh.device), tag);
+            OpenSender(*outer, 1, tag.direction)->Send(Tensor::Zeros({}, DataType::kInt32, mesh.device), tag);
         } else {
-            const auto receive = outer->OpenReceiver(0, tag.direction)->Post({.tag = tag});
+            const auto receive = OpenReceiver(*outer, 0, tag.direction)->Post({.tag = tag});
             EXPECT_EQ(ErrorOf([&] { receive->Wait(); }),
                       "rank 3: expected backward of micro-batch 0 for stage 0 [] float32 from rank 1 (got backward of "
                       "micro-batch 0 for stage 0 [] int32)");

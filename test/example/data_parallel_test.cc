@@ -14,7 +14,7 @@
 
 #include "gtest/gtest.h"
 
-#include "infini_train/include/comm/local_ranks.h"
+#include "infini_train/include/comm/run_ranks.h"
 #include "infini_train/include/nn/parallel/pp/schedules.h"
 #include "infini_train/include/nn/state_dict.h"
 #include "infini_train/include/optimizer/sgd.h"
@@ -128,7 +128,7 @@ TEST(DataParallel, WeighsEveryTargetAlikeHoweverUnequallyReplicasHaveThem) {
     for (const int num_ranks : {1, 2, 4}) {
         PipelineCase layout = run;
         layout.num_ranks = num_ranks;
-        comm::RunLocalRanks(
+        comm::RunRanks(
             {.shape = {.data = 3, .pipeline = num_ranks}, .timeout_s = 60.0}, [&](const comm::Mesh& mesh) {
                 const auto pipeline = MakePipeline(layout, mesh, std::make_shared<nn::parallel::Schedule1F1B>());
                 const TinyRows own =
@@ -166,12 +166,8 @@ class CountingGroup : public comm::ProcessGroup {
     void Barrier() override { group_->Barrier(); }
     std::vector<std::string> ExchangeText(const std::string& text) override { return group_->ExchangeText(text); }
     std::shared_ptr<comm::ProcessGroup> Split(int color) override { return group_->Split(color); }
-    std::unique_ptr<comm::Sender> OpenSender(int peer, comm::Direction direction) override {
-        return group_->OpenSender(peer, direction);
-    }
-    std::unique_ptr<comm::Receiver> OpenReceiver(int peer, comm::Direction direction) override {
-        return group_->OpenReceiver(peer, direction);
-    }
+    comm::LinkEnds OpenLinks(const std::vector<comm::Link>& links) override { return group_->OpenLinks(links); }
+    void ThrowIfFailed() override { group_->ThrowIfFailed(); }
 
     int num_sums() const { return num_sums_; }
     size_t num_tensors() const { return num_tensors_; }
@@ -190,7 +186,7 @@ TEST(DataParallel, SumsGradientsOnceAStepHoweverManyMicrobatches) {
                                   .num_steps = 2,
                                   .num_ranks = 2,
                                   .num_replicas = 2};
-        comm::RunLocalRanks({.shape = {.data = 2, .pipeline = 2}, .timeout_s = 60.0}, [&](const comm::Mesh& mesh) {
+        comm::RunRanks({.shape = {.data = 2, .pipeline = 2}, .timeout_s = 60.0}, [&](const comm::Mesh& mesh) {
             comm::Mesh counted = mesh;
             const auto group = std::make_shared<CountingGroup>(mesh.data);
             counted.data = group;
@@ -209,7 +205,7 @@ TEST(DataParallel, EvaluatesRowsThatOneReplicaAloneHas) {
         .net = MakeWhole(run.model, run.dtype, position, device), .position = position, .loss_fn = MakeTinyLoss()};
     const TinyRows rows = MakeRows(9, 3, 8, device);
     const float reference = ReferenceEvalStep(whole, rows.inputs, rows.targets, 3);
-    comm::RunLocalRanks({.shape = {.data = 2, .pipeline = 2}, .timeout_s = 60.0}, [&](const comm::Mesh& mesh) {
+    comm::RunRanks({.shape = {.data = 2, .pipeline = 2}, .timeout_s = 60.0}, [&](const comm::Mesh& mesh) {
         const auto pipeline = MakePipeline(run, mesh, std::make_shared<nn::parallel::ScheduleGPipe>());
         const TinyRows own = MakeRows(9, mesh.position.data == 0 ? 3 : 0, 8, mesh.device);
         EXPECT_EQ(pipeline->EvalStep(own.inputs, own.targets, MakeTinyLoss(), run.dtype, 3), reference);

@@ -13,7 +13,7 @@
 #include "example/common/load_weights.h"
 #include "example/llama3/net.h"
 #include "infini_train/include/checkpoint/llmc_llama3.h"
-#include "infini_train/include/comm/local_ranks.h"
+#include "infini_train/include/comm/run_ranks.h"
 #include "infini_train/include/data/token_dataset.h"
 #include "infini_train/include/nn/modules/loss.h"
 #include "infini_train/include/nn/parallel/pp/pipeline_parallel.h"
@@ -64,7 +64,7 @@ TEST(RopeScaling, GivesTheLossesOfPyTorch) {
     const nlohmann::json reference = nlohmann::json::parse(ReadTextFile(folder + "/reference.json"));
     const nlohmann::json& run = reference.at("runs").at("llama_tiny_rope_scaled_adamw");
     for (const int num_ranks : {1, 3}) {
-        comm::RunLocalRanks({.shape = {.pipeline = num_ranks}, .timeout_s = 60.0},
+        comm::RunRanks({.shape = {.pipeline = num_ranks}, .timeout_s = 60.0},
                             [&](const comm::Mesh& mesh) { TrainOnRank(folder, run, mesh); });
     }
 }

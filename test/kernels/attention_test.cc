@@ -133,7 +133,7 @@ TEST_P(Attention, IsTheNaiveOneBothWays) {
     EXPECT_EQ(output.lse->shape(), (Shape{size().batch_size, size().heads.num_heads, size().length}));
     ExpectNear(*output.out, wanted.out, narrow ? 4e-3 : 1e-6, "out");
     ExpectNear(*output.lse, wanted.lse, 1e-6, "lse");
-    const auto dqkv = attention_backward(kCpu, *dout_, *qkv_, *output.out, *output.lse, size().heads);
+    const auto dqkv = attention_backward(kCpu, *dout_, *qkv_, *output.out, *output.lse, size().heads, true);
     EXPECT_EQ(dqkv->dtype(), dtype());
     EXPECT_EQ(dqkv->shape(), size().qkv_shape());
     ExpectNear(*dqkv, wanted.dqkv, narrow ? 1e-2 : 2e-6, "dqkv");
@@ -144,7 +144,7 @@ TEST_P(Attention, HasTheSameBitsOnOneAndThreeThreads) {
         const NumThreadsGuard threads(num_threads);
         const AttentionOutput output = attention_forward(kCpu, *qkv_, size().heads);
         return TensorList{output.out, output.lse,
-                          attention_backward(kCpu, *dout_, *qkv_, *output.out, *output.lse, size().heads)};
+                          attention_backward(kCpu, *dout_, *qkv_, *output.out, *output.lse, size().heads, true)};
     };
     const TensorList one = run(1);
     const TensorList three = run(3);
@@ -185,7 +185,7 @@ TEST(AttentionValues, AreThoseByHand) {
     EXPECT_FLOAT_EQ(lse[1], std::log(4.0f));
     const auto dout = Tensor::FromVector<float>({1.0f, 1.0f}, {1, 2, 1}, device);
     const std::vector<float> dqkv =
-        attention_backward(kCpu, *dout, *qkv, *output.out, *output.lse, {1, 1})->ToVector<float>();
+        attention_backward(kCpu, *dout, *qkv, *output.out, *output.lse, {1, 1}, true)->ToVector<float>();
     const std::vector<float> wanted = {0.0f, -0.75f, 1.25f, 0.75f * ln3, 0.75f, 0.75f};
     for (size_t i = 0; i < wanted.size(); ++i) {
         EXPECT_NEAR(dqkv[i], wanted[i], 2e-6f) << "element " << i;
@@ -216,7 +216,7 @@ TEST(AttentionValues, SurviveScoresThatOverflowAnExponential) {
     EXPECT_EQ(output.lse->ToVector<float>(), (std::vector<float>{1e4f, 1e4f, 1e4f, 1e4f}));
     const auto dout = Tensor::FromVector<float>({1.0f, 1.0f, 1.0f, 1.0f}, {1, 4, 1}, device);
     const std::vector<float> dqkv =
-        attention_backward(kCpu, *dout, *qkv, *output.out, *output.lse, {1, 1})->ToVector<float>();
+        attention_backward(kCpu, *dout, *qkv, *output.out, *output.lse, {1, 1}, true)->ToVector<float>();
     const std::vector<float> wanted = {0.0f, 0.0f, 3.0f, 0.0f, 0.0f, 1.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f};
     EXPECT_EQ(dqkv, wanted);
 }
@@ -253,8 +253,9 @@ TEST(AttentionDeathTest, RefusesOperandsThatDoNotFit) {
     const auto lse = Tensor::Zeros({1, 1, 2}, DataType::kFloat32, device);
     const auto flat = Tensor::Zeros({2, 6}, DataType::kFloat32, device);
     EXPECT_DEATH(attention_forward(kCpu, *flat, {1, 1}), "attention_forward.*\\[2, 6\\]");
-    EXPECT_DEATH(attention_backward(kCpu, *flat, *qkv, *out, *lse, {1, 1}), "\\[2, 6\\].*wanted \\[1, 2, 2\\]");
-    EXPECT_DEATH(attention_backward(kCpu, *out, *qkv, *out, *out, {1, 1}), "lse \\[1, 2, 2\\], wanted \\[1, 1, 2\\]");
+    EXPECT_DEATH(attention_backward(kCpu, *flat, *qkv, *out, *lse, {1, 1}, true), "\\[2, 6\\].*wanted \\[1, 2, 2\\]");
+    EXPECT_DEATH(attention_backward(kCpu, *out, *qkv, *out, *out, {1, 1}, true),
+                 "lse \\[1, 2, 2\\], wanted \\[1, 1, 2\\]");
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include "gtest/gtest.h"
 
+#include "infini_train/include/kernels/add.h"
 #include "test/support/random_tensor.h"
 
 namespace infini_train::kernels {
@@ -46,7 +47,9 @@ class LayerNorm : public testing::TestWithParam<std::tuple<DataType, int64_t, in
           x_(Random({std::get<1>(GetParam()), std::get<2>(GetParam())}, 1)),
           weight_(Random({std::get<2>(GetParam())}, 2)),
           bias_(Random({std::get<2>(GetParam())}, 3)),
-          dy_(Random({std::get<1>(GetParam()), std::get<2>(GetParam())}, 4)) {}
+          dy_(Random({std::get<1>(GetParam()), std::get<2>(GetParam())}, 4)),
+          branch_(Random({std::get<1>(GetParam()), std::get<2>(GetParam())}, 5)),
+          dsum_(Random({std::get<1>(GetParam()), std::get<2>(GetParam())}, 6)) {}
 
     std::shared_ptr<Tensor> Random(const Shape& shape, uint64_t seed) const {
         return RandomTensor(shape, dtype_, device_, seed, 2.0f);
@@ -60,6 +63,8 @@ class LayerNorm : public testing::TestWithParam<std::tuple<DataType, int64_t, in
     std::shared_ptr<Tensor> weight_;
     std::shared_ptr<Tensor> bias_;
     std::shared_ptr<Tensor> dy_;
+    std::shared_ptr<Tensor> branch_;
+    std::shared_ptr<Tensor> dsum_;
 };
 
 TEST_P(LayerNorm, ForwardIsTheNaiveOne) {
@@ -81,14 +86,25 @@ TEST_P(LayerNorm, ForwardIsTheNaiveOne) {
             y[n * columns_ + c] = (x[n * columns_ + c] - mean[n]) * rstd[n] * weight[c] + bias[c];
         }
     }
-    const LayerNormOutput output = layer_norm_forward(kCpu, *x_, *weight_, *bias_, kEps);
+    const LayerNormOutput output = layer_norm_forward(kCpu, *x_, nullptr, *weight_, *bias_, kEps);
+    EXPECT_EQ(output.sum, nullptr);
     ExpectNear(*output.y, dtype_, y);
     ExpectNear(*output.mean, DataType::kFloat32, mean);
     ExpectNear(*output.rstd, DataType::kFloat32, rstd);
 }
 
+TEST_P(LayerNorm, HasTheBitsOfAddAndTheNormOfTheSumWithABranch) {
+    const auto sum = add(kCpu, *x_, *branch_);
+    const LayerNormOutput wanted = layer_norm_forward(kCpu, *sum, nullptr, *weight_, *bias_, kEps);
+    const LayerNormOutput output = layer_norm_forward(kCpu, *x_, branch_.get(), *weight_, *bias_, kEps);
+    EXPECT_TRUE(SameBits(*output.sum, *sum));
+    EXPECT_TRUE(SameBits(*output.y, *wanted.y));
+    EXPECT_TRUE(SameBits(*output.mean, *wanted.mean));
+    EXPECT_TRUE(SameBits(*output.rstd, *wanted.rstd));
+}
+
 TEST_P(LayerNorm, BackwardIsTheNaiveOne) {
-    const LayerNormOutput output = layer_norm_forward(kCpu, *x_, *weight_, *bias_, kEps);
+    const LayerNormOutput output = layer_norm_forward(kCpu, *x_, nullptr, *weight_, *bias_, kEps);
     const std::vector<double> x = ToDoubles(*x_);
     const std::vector<double> weight = ToDoubles(*weight_);
     const std::vector<double> dy = ToDoubles(*dy_);
@@ -113,18 +129,29 @@ TEST_P(LayerNorm, BackwardIsTheNaiveOne) {
             dbias[c] += dy[i];
         }
     }
-    const LayerNormGrad grad = layer_norm_backward(kCpu, *dy_, *x_, *weight_, *output.mean, *output.rstd);
+    const LayerNormGrad grad = layer_norm_backward(kCpu, *dy_, nullptr, *x_, *weight_, *output.mean, *output.rstd);
     ExpectNear(*grad.dx, dtype_, dx);
     ExpectNear(*grad.dweight, DataType::kFloat32, dweight);
     ExpectNear(*grad.dbias, DataType::kFloat32, dbias);
+
+    // What else depends on the sum is added before the one rounding, and to dx alone.
+    const std::vector<double> dsum = ToDoubles(*dsum_);
+    for (size_t i = 0; i < dx.size(); ++i) {
+        dx[i] += dsum[i];
+    }
+    const LayerNormGrad both = layer_norm_backward(kCpu, *dy_, dsum_.get(), *x_, *weight_, *output.mean, *output.rstd);
+    ExpectNear(*both.dx, dtype_, dx);
+    EXPECT_TRUE(SameBits(*both.dweight, *grad.dweight));
+    EXPECT_TRUE(SameBits(*both.dbias, *grad.dbias));
 }
 
 TEST_P(LayerNorm, HasTheSameBitsOnOneAndThreeThreads) {
     const auto run = [&](int num_threads) {
         const NumThreadsGuard threads(num_threads);
-        const LayerNormOutput output = layer_norm_forward(kCpu, *x_, *weight_, *bias_, kEps);
-        const LayerNormGrad grad = layer_norm_backward(kCpu, *dy_, *x_, *weight_, *output.mean, *output.rstd);
-        return TensorList{output.y, output.mean, output.rstd, grad.dx, grad.dweight, grad.dbias};
+        const LayerNormOutput output = layer_norm_forward(kCpu, *x_, branch_.get(), *weight_, *bias_, kEps);
+        const LayerNormGrad grad =
+            layer_norm_backward(kCpu, *dy_, dsum_.get(), *output.sum, *weight_, *output.mean, *output.rstd);
+        return TensorList{output.sum, output.y, output.mean, output.rstd, grad.dx, grad.dweight, grad.dbias};
     };
     const TensorList one = run(1);
     const TensorList three = run(3);
@@ -145,11 +172,30 @@ TEST(LayerNormValues, NormalisesEachRow) {
     const auto x = Tensor::FromVector<float>({1.0f, 3.0f, 9.0f, 1.0f}, {2, 1, 2}, device);
     const auto weight = Tensor::FromVector<float>({1.0f, 2.0f}, {2}, device);
     const auto bias = Tensor::FromVector<float>({0.5f, -1.0f}, {2}, device);
-    const LayerNormOutput output = layer_norm_forward(kCpu, *x, *weight, *bias, 1e-12f);
+    const LayerNormOutput output = layer_norm_forward(kCpu, *x, nullptr, *weight, *bias, 1e-12f);
     EXPECT_EQ(output.y->shape(), x->shape());
     EXPECT_EQ(output.mean->ToVector<float>(), (std::vector<float>{2.0f, 5.0f}));
     EXPECT_EQ(output.rstd->ToVector<float>(), (std::vector<float>{1.0f, 0.25f}));
     EXPECT_EQ(output.y->ToVector<float>(), (std::vector<float>{-0.5f, 1.0f, 1.5f, -3.0f}));
+}
+
+TEST(LayerNormValues, NormalisesTheSumWithABranch) {
+    const Device device = MakeCpuDevice();
+    const auto x = Tensor::FromVector<float>({0.5f, 5.0f, 3.0f, -1.0f}, {2, 2}, device);
+    const auto branch = Tensor::FromVector<float>({0.5f, -2.0f, 6.0f, 2.0f}, {2, 2}, device);
+    const auto weight = Tensor::FromVector<float>({1.0f, 2.0f}, {2}, device);
+    const auto bias = Tensor::FromVector<float>({0.5f, -1.0f}, {2}, device);
+    const LayerNormOutput output = layer_norm_forward(kCpu, *x, branch.get(), *weight, *bias, 1e-12f);
+    EXPECT_EQ(output.sum->ToVector<float>(), (std::vector<float>{1.0f, 3.0f, 9.0f, 1.0f}));
+    EXPECT_EQ(output.y->ToVector<float>(), (std::vector<float>{-0.5f, 1.0f, 1.5f, -3.0f}));
+    // Of two columns the norm passes nothing on: dx is dsum.
+    const auto dy = Tensor::FromVector<float>({1.0f, 3.0f, -2.0f, 1.0f}, {2, 2}, device);
+    const auto dsum = Tensor::FromVector<float>({10.0f, 20.0f, 30.0f, 40.0f}, {2, 2}, device);
+    const LayerNormGrad grad =
+        layer_norm_backward(kCpu, *dy, dsum.get(), *output.sum, *weight, *output.mean, *output.rstd);
+    EXPECT_EQ(grad.dx->ToVector<float>(), (std::vector<float>{10.0f, 20.0f, 30.0f, 40.0f}));
+    EXPECT_EQ(grad.dweight->ToVector<float>(), (std::vector<float>{-3.0f, 2.0f}));
+    EXPECT_EQ(grad.dbias->ToVector<float>(), (std::vector<float>{-1.0f, 4.0f}));
 }
 
 TEST(LayerNormValues, KeepsThePrecisionOfSmallDifferencesFromALargeMean) {
@@ -158,14 +204,14 @@ TEST(LayerNormValues, KeepsThePrecisionOfSmallDifferencesFromALargeMean) {
     const auto x = Tensor::FromVector<float>({10000.0f, 10000.5f, 10000.0f, 10000.5f}, {1, 4}, device);
     const auto one = Tensor::FromVector<float>({1.0f, 1.0f, 1.0f, 1.0f}, {4}, device);
     const auto zero = Tensor::Zeros({4}, DataType::kFloat32, device);
-    EXPECT_FLOAT_EQ(layer_norm_forward(kCpu, *x, *one, *zero, 1e-12f).rstd->ToVector<float>()[0], 4.0f);
+    EXPECT_FLOAT_EQ(layer_norm_forward(kCpu, *x, nullptr, *one, *zero, 1e-12f).rstd->ToVector<float>()[0], 4.0f);
 }
 
 TEST(LayerNormValues, KeepsNaN) {
     const Device device = MakeCpuDevice();
     const auto x = Tensor::FromVector<float>({1.0f, std::numeric_limits<float>::quiet_NaN()}, {1, 2}, device);
     const auto weight = Tensor::FromVector<float>({1.0f, 1.0f}, {2}, device);
-    EXPECT_TRUE(std::isnan(layer_norm_forward(kCpu, *x, *weight, *weight, kEps).y->ToVector<float>()[0]));
+    EXPECT_TRUE(std::isnan(layer_norm_forward(kCpu, *x, nullptr, *weight, *weight, kEps).y->ToVector<float>()[0]));
 }
 
 TEST(LayerNormDeathTest, RefusesOperandsOfAnotherWidthOrDtype) {
@@ -175,11 +221,18 @@ TEST(LayerNormDeathTest, RefusesOperandsOfAnotherWidthOrDtype) {
     const auto narrow = Tensor::Zeros({3}, DataType::kBFloat16, device);
     const auto weight = Tensor::Zeros({3}, DataType::kFloat32, device);
     const auto rows = Tensor::Zeros({2}, DataType::kFloat32, device);
-    EXPECT_DEATH(layer_norm_forward(kCpu, *x, *wide, *weight, kEps), "layer_norm_forward.*weight \\[4\\]");
-    EXPECT_DEATH(layer_norm_forward(kCpu, *x, *weight, *narrow, kEps), "layer_norm_forward.*bias \\[3\\] bfloat16");
-    EXPECT_DEATH(layer_norm_forward(kCpu, *x, *weight, *weight, 0.0f), "layer_norm_forward");
-    EXPECT_DEATH(layer_norm_backward(kCpu, *wide, *x, *weight, *rows, *rows), "layer_norm_backward: dy \\[4\\]");
-    EXPECT_DEATH(layer_norm_backward(kCpu, *x, *x, *weight, *weight, *rows), "layer_norm_backward: mean \\[3\\]");
+    EXPECT_DEATH(layer_norm_forward(kCpu, *x, nullptr, *wide, *weight, kEps), "layer_norm_forward.*weight \\[4\\]");
+    EXPECT_DEATH(layer_norm_forward(kCpu, *x, nullptr, *weight, *narrow, kEps),
+                 "layer_norm_forward.*bias \\[3\\] bfloat16");
+    EXPECT_DEATH(layer_norm_forward(kCpu, *x, nullptr, *weight, *weight, 0.0f), "layer_norm_forward");
+    EXPECT_DEATH(layer_norm_forward(kCpu, *x, wide.get(), *weight, *weight, kEps),
+                 "layer_norm_forward: branch \\[4\\] float32, x \\[2, 3\\]");
+    EXPECT_DEATH(layer_norm_backward(kCpu, *x, wide.get(), *x, *weight, *rows, *rows),
+                 "layer_norm_backward: dsum \\[4\\]");
+    EXPECT_DEATH(layer_norm_backward(kCpu, *wide, nullptr, *x, *weight, *rows, *rows),
+                 "layer_norm_backward: dy \\[4\\]");
+    EXPECT_DEATH(layer_norm_backward(kCpu, *x, nullptr, *x, *weight, *weight, *rows),
+                 "layer_norm_backward: mean \\[3\\]");
 }
 
 }  // namespace

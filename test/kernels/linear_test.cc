@@ -9,6 +9,7 @@
 
 #include "gtest/gtest.h"
 
+#include "infini_train/include/kernels/gelu.h"
 #include "test/support/random_tensor.h"
 
 namespace infini_train::kernels {
@@ -99,6 +100,20 @@ TEST_P(Linear, BackwardInputIsTheNaiveOne) {
     ExpectNear(*linear_backward_input(kCpu, *dy_, *weight_), dtype_, sizes_.outputs, dx);
 }
 
+// gelu and its derivative themselves are tested in activation_test.
+TEST_P(Linear, WithGeluIsTheNaiveOneBothWays) {
+    const auto pre = linear_forward(kCpu, *x_, *weight_, bias_.get());
+    const LinearGeluOutput output = linear_gelu_forward(kCpu, *x_, *weight_, bias_.get());
+    EXPECT_TRUE(SameBits(*output.pre, *pre));
+    EXPECT_TRUE(SameBits(*output.y, *gelu_forward(kCpu, *pre)));
+    const LinearGeluOutput without_bias = linear_gelu_forward(kCpu, *x_, *weight_, nullptr);
+    EXPECT_TRUE(SameBits(*without_bias.pre, *linear_forward(kCpu, *x_, *weight_, nullptr)));
+    EXPECT_TRUE(SameBits(*without_bias.y, *gelu_forward(kCpu, *without_bias.pre)));
+    const auto before = RandomTensor(x_->shape(), dtype_, device_, 7, 3.0f);
+    EXPECT_TRUE(SameBits(*linear_backward_input_gelu(kCpu, *dy_, *weight_, *before),
+                         *gelu_backward(kCpu, *linear_backward_input(kCpu, *dy_, *weight_), *before)));
+}
+
 TEST_P(Linear, BackwardOfTheParametersIsTheNaiveOneWrittenOrAdded) {
     const std::vector<double> x = ToDoubles(*x_);
     const std::vector<double> dy = ToDoubles(*dy_);
@@ -169,6 +184,24 @@ TEST(LinearValues, HasTheValuesOfTheFormula) {
     EXPECT_EQ(dweight->ToVector<float>(), (std::vector<float>{13.0f, 18.0f, 141.0f, 201.0f, 5.0f, 7.0f}));
 }
 
+TEST(LinearValues, OfGeluAreThoseOfTheFormula) {
+    const Device device = MakeCpuDevice();
+    const auto x = Tensor::FromVector<float>({1.0f, 2.0f}, {1, 2}, device);
+    const auto weight = Tensor::FromVector<float>({1.0f, 0.0f, 5.0f, -4.0f}, {2, 2}, device);
+    const auto bias = Tensor::FromVector<float>({0.0f, 3.0f}, {2}, device);
+    const LinearGeluOutput output = linear_gelu_forward(kCpu, *x, *weight, bias.get());
+    EXPECT_EQ(output.pre->ToVector<float>(), (std::vector<float>{1.0f, 0.0f}));
+    EXPECT_NEAR(output.y->ToVector<float>()[0], 0.841192f, 1e-6f);  // 0.5 (1 + tanh(sqrt(2 / pi) 1.044715))
+    EXPECT_EQ(output.y->ToVector<float>()[1], 0.0f);
+    // The derivative at 0 is 0.5, far out it is 1 and 0.
+    const auto pre = Tensor::FromVector<float>({0.0f, 100.0f}, {1, 2}, device);
+    const auto below = Tensor::FromVector<float>({-100.0f, 0.0f}, {1, 2}, device);
+    EXPECT_EQ(linear_backward_input_gelu(kCpu, *x, *weight, *pre)->ToVector<float>(),
+              (std::vector<float>{5.5f, -8.0f}));
+    EXPECT_EQ(linear_backward_input_gelu(kCpu, *x, *weight, *below)->ToVector<float>(),
+              (std::vector<float>{0.0f, -4.0f}));
+}
+
 TEST(LinearValues, WritesOverWhatTheGradientsHeldEvenNaN) {
     const Device device = MakeCpuDevice();
     const float nan = std::numeric_limits<float>::quiet_NaN();
@@ -190,6 +223,8 @@ TEST(LinearDeathTest, RefusesOperandsThatDoNotFit) {
     EXPECT_DEATH(linear_forward(kCpu, *x, *square, nullptr), "linear_forward.*\\[2, 3\\].*\\[2, 2\\]");
     EXPECT_DEATH(linear_forward(kCpu, *x, *narrow, nullptr), "linear_forward.*float32.*bfloat16");
     EXPECT_DEATH(linear_forward(kCpu, *x, *x, vector.get()), "linear_forward.*bias \\[3\\]");
+    EXPECT_DEATH(linear_gelu_forward(kCpu, *x, *square, nullptr), "\\[2, 3\\].*\\[2, 2\\]");
+    EXPECT_DEATH(linear_backward_input_gelu(kCpu, *square, *x, *square), "\\[2, 3\\].*\\[2, 2\\]");
     EXPECT_DEATH(linear_backward_input(kCpu, *x, *square), "linear_backward_input.*\\[2, 3\\].*\\[2, 2\\]");
     EXPECT_DEATH(linear_backward_weight(kCpu, *x, *x, *square, false), "linear_backward_weight.*dweight \\[2, 2\\]");
     EXPECT_DEATH(linear_backward_weight(kCpu, *square, *x, *narrow, false), "linear_backward_weight.*bfloat16");

@@ -19,6 +19,7 @@
 #include "infini_train/include/kernels/grad_norm.h"
 #include "infini_train/include/kernels/layer_norm.h"
 #include "infini_train/include/kernels/linear.h"
+#include "infini_train/include/kernels/loss_total.h"
 #include "infini_train/include/kernels/optimizer_step.h"
 #include "infini_train/include/kernels/rms_norm.h"
 #include "infini_train/include/kernels/rotary.h"
@@ -47,7 +48,8 @@ class Operands {
     Tensor& Float32(const Shape& shape) { return Keep(Tensor::Zeros(shape, DataType::kFloat32, device_)); }
     Tensor& Bfloat16(const Shape& shape) { return Keep(Tensor::Zeros(shape, DataType::kBFloat16, device_)); }
     Tensor& Ids(const Shape& shape) { return Keep(Tensor::Zeros(shape, DataType::kInt32, device_)); }
-    Tensor& Count() { return Keep(Tensor::Zeros({1}, DataType::kInt64, device_)); }
+    Tensor& Int64(const Shape& shape) { return Keep(Tensor::Zeros(shape, DataType::kInt64, device_)); }
+    Tensor& Count() { return Int64({1}); }
 
  private:
     Tensor& Keep(const std::shared_ptr<Tensor>& tensor) {
@@ -95,18 +97,30 @@ std::vector<Case> ForwardCases() {
         {"layer_norm_forward",
          [](Operands& o) -> TensorList {
              const LayerNormOutput output =
-                 layer_norm_forward(o.type(), o.X(kX), o.Weight({kWidth}), o.Weight({kWidth}), 1e-5f);
-             return {output.y, output.mean, output.rstd};
+                 layer_norm_forward(o.type(), o.X(kX), nullptr, o.Weight({kWidth}), o.Weight({kWidth}), 1e-5f);
+             EXPECT_EQ(output.sum, nullptr);
+             const LayerNormOutput with_branch =
+                 layer_norm_forward(o.type(), o.X(kX), &o.X(kX), o.Weight({kWidth}), o.Weight({kWidth}), 1e-5f);
+             return {output.y,      output.mean,      output.rstd,     with_branch.sum,
+                     with_branch.y, with_branch.mean, with_branch.rstd};
          }},
         {"linear_forward",
          [](Operands& o) -> TensorList {
              return {linear_forward(o.type(), o.X(kX), o.Weight({kVocab, kWidth}), &o.Weight({kVocab})),
                      linear_forward(o.type(), o.X(kX), o.Weight({kVocab, kWidth}), nullptr)};
          }},
+        {"linear_gelu_forward",
+         [](Operands& o) -> TensorList {
+             const LinearGeluOutput output =
+                 linear_gelu_forward(o.type(), o.X(kX), o.Weight({kVocab, kWidth}), &o.Weight({kVocab}));
+             return {output.pre, output.y};
+         }},
         {"rms_norm_forward",
          [](Operands& o) -> TensorList {
-             const RmsNormOutput output = rms_norm_forward(o.type(), o.X(kX), o.Weight({kWidth}), 1e-5f);
-             return {output.y, output.rstd};
+             const RmsNormOutput output = rms_norm_forward(o.type(), o.X(kX), nullptr, o.Weight({kWidth}), 1e-5f);
+             EXPECT_EQ(output.sum, nullptr);
+             const RmsNormOutput with_branch = rms_norm_forward(o.type(), o.X(kX), &o.X(kX), o.Weight({kWidth}), 1e-5f);
+             return {output.y, output.rstd, with_branch.sum, with_branch.y, with_branch.rstd};
          }},
         {"rotary",
          [](Operands& o) -> TensorList {
@@ -120,7 +134,7 @@ std::vector<Case> BackwardCases() {
     return {
         {"attention_backward",
          [](Operands& o) -> TensorList {
-             return {attention_backward(o.type(), o.X(kOut), o.X(kX), o.X(kOut), o.Float32(kLse), kHeads)};
+             return {attention_backward(o.type(), o.X(kOut), o.X(kX), o.X(kOut), o.Float32(kLse), kHeads, true)};
          }},
         {"cross_entropy_backward",
          [](Operands& o) -> TensorList {
@@ -136,7 +150,7 @@ std::vector<Case> BackwardCases() {
         {"gelu_backward", [](Operands& o) -> TensorList { return {gelu_backward(o.type(), o.X(kX), o.X(kX))}; }},
         {"layer_norm_backward",
          [](Operands& o) -> TensorList {
-             const LayerNormGrad grad = layer_norm_backward(o.type(), o.X(kX), o.X(kX), o.Weight({kWidth}),
+             const LayerNormGrad grad = layer_norm_backward(o.type(), o.X(kX), &o.X(kX), o.X(kX), o.Weight({kWidth}),
                                                             o.Float32(kRows), o.Float32(kRows));
              return {grad.dx, grad.dweight, grad.dbias};
          }},
@@ -149,6 +163,10 @@ std::vector<Case> BackwardCases() {
          [](Operands& o) -> TensorList {
              return {linear_backward_input(o.type(), o.X(kLogits), o.Weight({kVocab, kWidth}))};
          }},
+        {"linear_backward_input_gelu",
+         [](Operands& o) -> TensorList {
+             return {linear_backward_input_gelu(o.type(), o.X(kLogits), o.Weight({kVocab, kWidth}), o.X(kX))};
+         }},
         {"linear_backward_weight",
          [](Operands& o) -> TensorList {
              linear_backward_weight(o.type(), o.X(kLogits), o.X(kX), o.Float32({kVocab, kWidth}), false);
@@ -157,7 +175,7 @@ std::vector<Case> BackwardCases() {
         {"rms_norm_backward",
          [](Operands& o) -> TensorList {
              const RmsNormGrad grad =
-                 rms_norm_backward(o.type(), o.X(kX), o.X(kX), o.Weight({kWidth}), o.Float32(kRows));
+                 rms_norm_backward(o.type(), o.X(kX), &o.X(kX), o.X(kX), o.Weight({kWidth}), o.Float32(kRows));
              return {grad.dx, grad.dweight};
          }},
         {"swiglu_backward",
@@ -204,6 +222,18 @@ std::vector<Case> UpdateCases() {
          [](Operands& o) -> TensorList {
              const GradScaleOutput output = grad_scale(o.type(), o.Float32({3}), o.Count(), 1.0f);
              return {output.norm, output.scale};
+         }},
+        {"loss_mean",
+         [](Operands& o) -> TensorList {
+             const LossMean output = loss_mean(o.type(), o.Int64({3, 2}));
+             return {output.mean, output.num_valid};
+         }},
+        {"loss_total",
+         [](Operands& o) -> TensorList {
+             const std::vector<const Tensor*> sums = {&o.Float32({1}), &o.Float32({1})};
+             const std::vector<const Tensor*> counts = {&o.Count(), &o.Count()};
+             loss_total(o.type(), sums, counts, o.Int64({2}));
+             return {};
          }},
         {"sgd_step",
          [parameter](Operands& o) -> TensorList {
@@ -262,7 +292,7 @@ TEST(MetaKernels, GiveAndTakeWhatThoseOfTheCpuDo) {
 }
 
 TEST(MetaKernels, AreAllOfTheCpus) {
-    EXPECT_EQ(AllCases().size(), 28u);  // the lines of kernels/cpu/register.cc
+    EXPECT_EQ(AllCases().size(), 32u);  // the lines of kernels/cpu/register.cc
 }
 
 TEST(MetaKernels, TakeNothingFromTheDeviceOfTheirWeights) {

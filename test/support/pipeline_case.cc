@@ -6,7 +6,7 @@
 
 #include "gtest/gtest.h"
 
-#include "infini_train/include/comm/local_ranks.h"
+#include "infini_train/include/comm/run_ranks.h"
 #include "infini_train/include/common/str_cat.h"
 #include "infini_train/include/nn/parallel/pp/schedules.h"
 #include "infini_train/include/nn/parallel/pp/stage_layout.h"
@@ -38,7 +38,9 @@ TinyRows EvalRows(const PipelineCase& run, const Device& device) {
 }
 
 std::string BytesOf(const Tensor& tensor) {
-    return {static_cast<const char*>(tensor.raw_data()), tensor.size_bytes()};
+    std::string bytes(tensor.size_bytes(), '\0');
+    CopyToHost(tensor, bytes.data());
+    return bytes;
 }
 
 /// The rows of this replica.
@@ -130,7 +132,7 @@ void TakeParameters(const nn::Module& module, RunNumbers* numbers) {
 }
 
 RunNumbers RunReference(const PipelineCase& run) {
-    const Device device = MakeCpuDevice();
+    const Device device = run.device == DeviceType::kCUDA ? MakeCudaDevice(0) : MakeCpuDevice();
     const std::shared_ptr<nn::DropoutPosition> position = MakePosition();
     const ReferenceModel model = {
         .net = MakeWhole(run.model, run.dtype, position, device), .position = position, .loss_fn = MakeTinyLoss()};
@@ -184,8 +186,12 @@ std::vector<RankRun> RunPipeline(const PipelineCase& run) {
     const std::shared_ptr<PipelineSchedule> schedule = nn::parallel::MakeSchedule(run.schedule);
     const comm::MeshShape shape = {.data = run.num_replicas, .pipeline = run.num_ranks};
     std::vector<RankRun> ranks(static_cast<size_t>(shape.num_ranks()));
-    comm::RunLocalRanks(
-        {.shape = shape, .timeout_s = kTimeoutS, .threads_per_rank = run.threads_per_rank},
+    comm::RunRanks(
+        {.shape = shape,
+         .device = run.device,
+         .transport = run.device == DeviceType::kCUDA ? comm::Transport::kCopy : comm::Transport::kAuto,
+         .timeout_s = kTimeoutS,
+         .threads_per_rank = run.threads_per_rank},
         [&](const comm::Mesh& mesh) { ranks[static_cast<size_t>(mesh.rank)] = RunOnRank(run, mesh, schedule); });
     return ranks;
 }

@@ -30,6 +30,7 @@ struct PipelineCase {
     int num_chunks = 1;
     std::string schedule = "gpipe";  // a name, or the path of a plan file
     int threads_per_rank = 1;        // of OpenMP
+    DeviceType device = DeviceType::kCPU;
 };
 
 /// For messages: every member that is not as it is by default or that the pipeline is about.

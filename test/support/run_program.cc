@@ -13,11 +13,11 @@
 
 namespace infini_train::test {
 
-ProgramResult RunProgram(const std::string& program, const std::vector<std::string>& words) {
+ProgramResult RunProgram(const std::string& program, const std::vector<std::string>& words, unsigned limit_s) {
     const TemporaryFolder folder;
     const std::string out_path = folder.File("out");
     const std::string err_path = folder.File("err");
-    const std::string path = std::string(INFINI_BINARY_DIR) + "/" + program;
+    const std::string path = program.starts_with("/") ? program : std::string(INFINI_BINARY_DIR) + "/" + program;
     std::vector<char*> argv = {const_cast<char*>(path.c_str())};
     for (const std::string& word : words) {
         argv.push_back(const_cast<char*>(word.c_str()));
@@ -26,7 +26,7 @@ ProgramResult RunProgram(const std::string& program, const std::vector<std::stri
     const pid_t child = fork();
     PCHECK(child >= 0) << "fork";
     if (child == 0) {
-        alarm(60);  // seconds; ends a program that hangs
+        alarm(limit_s);  // ends a program that hangs
         const int out = open(out_path.c_str(), O_WRONLY | O_CREAT, 0600);
         const int err = open(err_path.c_str(), O_WRONLY | O_CREAT, 0600);
         dup2(out, STDOUT_FILENO);

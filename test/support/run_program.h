@@ -11,8 +11,9 @@ struct ProgramResult {
     std::string err;
 };
 
-/// Runs a program of the build folder ("gpt2") with its words, to its end or for at most a minute.
-ProgramResult RunProgram(const std::string& program, const std::vector<std::string>& words);
+/// Runs a program of the build folder ("gpt2"), or one with an absolute path, with its words, to its end or for at most
+/// so many seconds.
+ProgramResult RunProgram(const std::string& program, const std::vector<std::string>& words, unsigned limit_s = 60);
 
 /// A new folder below the temporary folder, removed with all that is in it.
 class TemporaryFolder {

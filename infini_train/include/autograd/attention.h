@@ -7,7 +7,8 @@
 
 namespace infini_train::autograd {
 
-/// kernels/attention.h
-std::shared_ptr<Tensor> Attention(const std::shared_ptr<Tensor>& qkv, const kernels::AttentionHeads& heads);
+/// kernels/attention.h. deterministic: of the backward.
+std::shared_ptr<Tensor> Attention(const std::shared_ptr<Tensor>& qkv, const kernels::AttentionHeads& heads,
+                                  bool deterministic = true);
 
 }  // namespace infini_train::autograd

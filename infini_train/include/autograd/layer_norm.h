@@ -6,8 +6,13 @@
 
 namespace infini_train::autograd {
 
-/// kernels/layer_norm.h
-std::shared_ptr<Tensor> LayerNorm(const std::shared_ptr<Tensor>& x, const std::shared_ptr<Tensor>& weight,
-                                  const std::shared_ptr<Tensor>& bias, float eps);
+/// kernels/layer_norm.h. branch may be null: sum is then x, seen through this function, so that the backward adds the
+/// gradient of the residual stream and that of the norm in one kernel in either case.
+struct LayerNormSum {
+    std::shared_ptr<Tensor> sum;  // x + branch, to go on with in place of x
+    std::shared_ptr<Tensor> y;    // its norm
+};
+LayerNormSum LayerNorm(const std::shared_ptr<Tensor>& x, const std::shared_ptr<Tensor>& branch,
+                       const std::shared_ptr<Tensor>& weight, const std::shared_ptr<Tensor>& bias, float eps);
 
 }  // namespace infini_train::autograd

@@ -10,8 +10,8 @@
 
 namespace infini_train::checkpoint {
 
-/// The float32 values of a tensor, on the CPU, by the name in our state dict. Asked once for each name, in the order of
-/// the file, so that no more than one tensor needs to be in memory.
+/// The float32 values of a tensor, on whatever device, by the name in our state dict. Asked once for each name, in the
+/// order of the file, so that no more than one tensor needs to be in memory.
 using TensorByName = std::function<std::shared_ptr<Tensor>(const std::string& name)>;
 
 /// Write weights in llm.c's formats, in header.dtype. The file appears at its path when it is complete, and what was

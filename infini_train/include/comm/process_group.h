@@ -1,7 +1,9 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "infini_train/include/comm/channel.h"
@@ -9,9 +11,24 @@
 
 namespace infini_train::comm {
 
-/// Ranks that work together, as one of them sees them. Every method but OpenSender and OpenReceiver is collective: all
-/// ranks of the group call it, in the same order. Whatever waits throws Error when a rank fails, or does not come
-/// within the time-out: it names the group, the operation and who was waited for.
+/// A directed edge between two ranks of a group, or from one to itself, for one direction.
+struct Link {
+    int from = 0;
+    int to = 0;
+    Direction direction = Direction::kForward;
+
+    bool operator==(const Link&) const = default;
+};
+/// The ends of links that a rank has, by the rank at the other end.
+struct LinkEnds {
+    std::map<std::pair<int, Direction>, std::unique_ptr<Sender>> senders = {};
+    std::map<std::pair<int, Direction>, std::unique_ptr<Receiver>> receivers = {};
+};
+
+/// Ranks that work together, as one of them sees them. Every method but ThrowIfFailed is collective: all ranks of the
+/// group call it, in the same order. Whatever waits throws Error when a rank fails, or does not come within the
+/// time-out: it names the group, the operation and who was waited for. On a device with streams the work on tensors is
+/// enqueued, and what came of it is valid once the host has waited for it and ThrowIfFailed has returned.
 class ProcessGroup {
  public:
     ProcessGroup(const ProcessGroup&) = delete;
@@ -24,8 +41,8 @@ class ProcessGroup {
     /// Of each rank of the group its rank in the world.
     const std::vector<int>& world_ranks() const { return world_ranks_; }
 
-    /// Each tensor becomes its sum over the ranks, added in rank order: the same bits on every rank and in every run.
-    /// float32, int64; the ranks' lists agree in length, shapes and dtypes (Error).
+    /// Each tensor becomes its sum over the ranks: the same bits on every rank and in every run, added in rank order (in
+    /// an order of its own where NCCL adds). float32, int64; the ranks' lists agree in length, shapes and dtypes.
     virtual void AllReduceSum(const TensorList& tensors) = 0;
     /// gathered[i] = x of rank i. x [...], gathered [size, ...], any dtype.
     virtual void AllGather(const Tensor& x, Tensor& gathered) = 0;
@@ -38,10 +55,11 @@ class ProcessGroup {
     /// Groups of the ranks with equal color, in rank order; a negative color: none, null.
     virtual std::shared_ptr<ProcessGroup> Split(int color) = 0;
 
-    /// The two ends of the edge from a rank of the group to another (or to itself) for one direction. The peer is a
-    /// rank of the group. Each end is opened once.
-    virtual std::unique_ptr<Sender> OpenSender(int peer, Direction direction) = 0;
-    virtual std::unique_ptr<Receiver> OpenReceiver(int peer, Direction direction) = 0;
+    /// This rank's ends of the links. Every rank gives the same list; each link is opened once in the life of a group.
+    virtual LinkEnds OpenLinks(const std::vector<Link>& links) = 0;
+
+    /// Throws the Error of a rank that has failed.
+    virtual void ThrowIfFailed() = 0;
 
  protected:
     ProcessGroup(int rank, std::vector<int> world_ranks) : rank_(rank), world_ranks_(std::move(world_ranks)) {}

@@ -2,14 +2,32 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <set>
-#include <utility>
+#include <string>
 #include <vector>
 
+#include "infini_train/include/common/error.h"
+#include "infini_train/include/core/stream.h"
+
 namespace infini_train {
+
+/// The Error of a device that has no more memory, with the numbers for whoever can say more.
+class OutOfMemory : public Error {
+ public:
+    struct Numbers {
+        int64_t wanted_bytes = 0;    // more
+        int64_t free_bytes = -1;     // on the device, whoever else uses it; -1: not known
+        int64_t reserved_bytes = 0;  // of this allocator
+    };
+    /// where: "host memory", "cuda:0"
+    OutOfMemory(const std::string& where, const Numbers& numbers);
+
+    const Numbers& numbers() const { return numbers_; }
+
+ private:
+    Numbers numbers_;
+};
+
+using WithheldBlocks = std::vector<void*>;
 
 /// Memory of one rank on one device. Thread-safe: a block may be freed by another thread than the one that took it.
 class Allocator {
@@ -26,9 +44,16 @@ class Allocator {
     Allocator& operator=(const Allocator&) = delete;
     virtual ~Allocator() = default;
 
-    /// At least size_bytes, aligned to kAlignment; null for 0 bytes. Throws Error when the system has none left.
+    /// The order of this rank's work: a block that is freed is handed out again for work enqueued later. Null for a
+    /// device without streams.
+    virtual Stream* stream() { return nullptr; }
+
+    /// At least size_bytes, aligned to kAlignment; null for 0 bytes. Throws OutOfMemory.
     virtual void* Allocate(size_t size_bytes) = 0;
-    virtual void Free(void* data) = 0;
+    /// Work of other streams that uses the block ends with the events: the stream waits for them before the block is
+    /// used again.
+    virtual void Free(void* data, EventList last_uses) = 0;
+    void Free(void* data) { Free(data, {}); }
     virtual Stats stats() const = 0;
 
     /// For a block that is handed over to another rank (Storage::CountOn): it stays a block of this allocator until it
@@ -37,49 +62,14 @@ class Allocator {
     /// Adds such bytes to what is live here; negative at their end.
     virtual void CountHandedOver(int64_t size_bytes) = 0;
 
+    /// Takes all blocks that are free now out of use, and gives them back.
+    virtual WithheldBlocks WithholdFreeBlocks() = 0;
+    virtual void ReturnWithheld(const WithheldBlocks& blocks) = 0;
+
     /// From now on the peak is measured from what is live now.
     virtual void ResetPeak() = 0;
 
     static constexpr size_t kAlignment = 256;  // whole cache lines, and the widest vector load on any device
-};
-
-/// Host memory: segments of whole 2 MiB pages (MADV_HUGEPAGE: first touches by 4 KiB pages cost three times as much),
-/// cut by best fit and joined again when freed. Segments go back to the system with the allocator.
-class CachingCpuAllocator : public Allocator {
- public:
-    CachingCpuAllocator() = default;
-    ~CachingCpuAllocator() override;
-
-    void* Allocate(size_t size_bytes) override;
-    void Free(void* data) override;
-    Stats stats() const override;
-    int64_t StopCounting(void* data) override;
-    void CountHandedOver(int64_t size_bytes) override;
-    void ResetPeak() override;
-
- private:
-    struct Segment {
-        void* mapping = nullptr;
-        size_t mapping_bytes = 0;
-    };
-    struct Block {
-        size_t size_bytes = 0;
-        bool is_free = false;
-        bool starts_segment = false;
-        bool counts_elsewhere = false;  // handed over
-    };
-    using BlockMap = std::map<char*, Block>;  // by address: the neighbours of a block are its neighbours in the map
-
-    /// Takes one free block of so many bytes from the system.
-    void AddSegment(size_t size_bytes);
-    /// CHECKs that it was handed out and is not free.
-    BlockMap::iterator FindTaken(void* data);
-
-    mutable std::mutex mutex_;
-    BlockMap blocks_;
-    std::set<std::pair<size_t, char*>> free_blocks_;  // by size, then address: best fit, and the same choice every time
-    std::vector<Segment> segments_;
-    Stats stats_;
 };
 
 }  // namespace infini_train

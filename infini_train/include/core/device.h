@@ -26,10 +26,26 @@ struct Device {
 
 /// A CPU device with an allocator of its own.
 Device MakeCpuDevice();
+/// A GPU for the calling thread, which becomes its CUDA device, with a stream and an allocator of its own. Throws Error
+/// where this build or this machine has no such GPU.
+Device MakeCudaDevice(int index);
+/// A further stream on a GPU, for what runs beside the computation.
+std::unique_ptr<Stream> MakeCudaStream(int index);
+/// The GPUs of this machine that this build can use; 0 in a build without CUDA.
+int NumCudaDevices();
+/// "NVIDIA H200"; empty for a device without a name.
+std::string HardwareName(const Device& device);
+/// Whether this build can use GPUs at all.
+bool HasCuda();
+
 /// A device without values, with an allocator that counts what a CPU device's would.
 Device MakeMetaDevice();
 /// "cpu", "cuda:1", "meta"
 std::string ToString(const Device& device);
+/// The order of a device's work; null where it computes at once.
+inline Stream* StreamOf(const Device& device) {
+    return device.allocator->stream();
+}
 /// The same hardware; the allocators may differ.
 bool operator==(const Device& a, const Device& b);
 

@@ -17,10 +17,13 @@ class MetaAllocator : public Allocator {
     ~MetaAllocator() override;
 
     void* Allocate(size_t size_bytes) override;
-    void Free(void* data) override;
+    using Allocator::Free;
+    void Free(void* data, EventList last_uses) override;
     Stats stats() const override;
     int64_t StopCounting(void* data) override;
     void CountHandedOver(int64_t size_bytes) override;
+    WithheldBlocks WithholdFreeBlocks() override { return {}; }  // none is kept
+    void ReturnWithheld(const WithheldBlocks& blocks) override;
     void ResetPeak() override;
 
  private:

@@ -60,12 +60,15 @@ class Tensor {
     std::shared_ptr<Tensor> Detach() const;
     /// True when no other tensor sees this storage, so that a kernel may write over it.
     bool owns_storage_alone() const { return storage_.use_count() == 1; }
+    /// Another stream uses the storage until the event: its memory is not used again before.
+    void UsedUntil(std::shared_ptr<const Event> event) const { storage_->UsedUntil(std::move(event)); }
     /// The same elements for another rank with the same hardware: not copied, without a part in autograd, and from now
     /// on live on the allocator of that rank (the whole storage, so all its views).
     std::shared_ptr<Tensor> HandOver(const Device& to) const;
 
     void SetZero();
-    /// Copies the values of a tensor of the same shape and dtype.
+    /// Copies the values of a tensor of the same shape and dtype, on this device or another, in the order of this
+    /// tensor's stream: work of another stream on the source must be waited for before.
     void CopyFrom(const Tensor& source);
     /// The values on the host; CHECKs that T is the dtype.
     template <typename T>

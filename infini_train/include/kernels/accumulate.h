@@ -12,6 +12,9 @@ inline constinit KernelSlot<AccumulateSig> accumulate{"accumulate"};
 namespace cpu {
 AccumulateSig Accumulate;
 }  // namespace cpu
+namespace cuda {
+AccumulateSig Accumulate;
+}  // namespace cuda
 namespace meta {
 AccumulateSig Accumulate;
 }  // namespace meta

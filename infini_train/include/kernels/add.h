@@ -14,6 +14,9 @@ inline constinit KernelSlot<AddSig> add{"add"};
 namespace cpu {
 AddSig Add;
 }  // namespace cpu
+namespace cuda {
+AddSig Add;
+}  // namespace cuda
 namespace meta {
 AddSig Add;
 }  // namespace meta

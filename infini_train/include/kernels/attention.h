@@ -29,15 +29,21 @@ using AttentionForwardSig = AttentionOutput(const Tensor& qkv, const AttentionHe
 inline constinit KernelSlot<AttentionForwardSig> attention_forward{"attention_forward"};
 
 /// dqkv [B, T, (H + 2 K) D], dtype of qkv, from dout [B, T, H D] and what the forward saved. Key and value gradients
-/// are summed over the heads of a group and over positions in an order that does not depend on the number of threads.
+/// are summed over the heads of a group and over positions in an order that does not depend on the number of threads,
+/// nor on anything else unless deterministic is false: then a device may use a faster way whose order is not fixed.
 using AttentionBackwardSig = std::shared_ptr<Tensor>(const Tensor& dout, const Tensor& qkv, const Tensor& out,
-                                                     const Tensor& lse, const AttentionHeads& heads);
+                                                     const Tensor& lse, const AttentionHeads& heads,
+                                                     bool deterministic);
 inline constinit KernelSlot<AttentionBackwardSig> attention_backward{"attention_backward"};
 
 namespace cpu {
 AttentionForwardSig AttentionForward;
 AttentionBackwardSig AttentionBackward;
 }  // namespace cpu
+namespace cuda {
+AttentionForwardSig AttentionForward;
+AttentionBackwardSig AttentionBackward;
+}  // namespace cuda
 namespace meta {
 AttentionForwardSig AttentionForward;
 AttentionBackwardSig AttentionBackward;

@@ -12,6 +12,9 @@ inline constinit KernelSlot<CastSig> cast{"cast"};
 namespace cpu {
 CastSig Cast;
 }  // namespace cpu
+namespace cuda {
+CastSig Cast;
+}  // namespace cuda
 namespace meta {
 CastSig Cast;
 }  // namespace meta

@@ -39,6 +39,10 @@ namespace cpu {
 CrossEntropyForwardSig CrossEntropyForward;
 CrossEntropyBackwardSig CrossEntropyBackward;
 }  // namespace cpu
+namespace cuda {
+CrossEntropyForwardSig CrossEntropyForward;
+CrossEntropyBackwardSig CrossEntropyBackward;
+}  // namespace cuda
 namespace meta {
 CrossEntropyForwardSig CrossEntropyForward;
 CrossEntropyBackwardSig CrossEntropyBackward;

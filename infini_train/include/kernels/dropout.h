@@ -28,6 +28,9 @@ inline constinit KernelSlot<DropoutSig> dropout{"dropout"};
 namespace cpu {
 DropoutSig Dropout;
 }  // namespace cpu
+namespace cuda {
+DropoutSig Dropout;
+}  // namespace cuda
 namespace meta {
 DropoutSig Dropout;
 }  // namespace meta

@@ -22,6 +22,10 @@ namespace cpu {
 EmbeddingForwardSig EmbeddingForward;
 EmbeddingBackwardSig EmbeddingBackward;
 }  // namespace cpu
+namespace cuda {
+EmbeddingForwardSig EmbeddingForward;
+EmbeddingBackwardSig EmbeddingBackward;
+}  // namespace cuda
 namespace meta {
 EmbeddingForwardSig EmbeddingForward;
 EmbeddingBackwardSig EmbeddingBackward;

@@ -12,6 +12,9 @@ inline constinit KernelSlot<FillSig> fill{"fill"};
 namespace cpu {
 FillSig Fill;
 }  // namespace cpu
+namespace cuda {
+FillSig Fill;
+}  // namespace cuda
 namespace meta {
 FillSig Fill;
 }  // namespace meta

@@ -20,6 +20,10 @@ namespace cpu {
 GeluForwardSig GeluForward;
 GeluBackwardSig GeluBackward;
 }  // namespace cpu
+namespace cuda {
+GeluForwardSig GeluForward;
+GeluBackwardSig GeluBackward;
+}  // namespace cuda
 namespace meta {
 GeluForwardSig GeluForward;
 GeluBackwardSig GeluBackward;

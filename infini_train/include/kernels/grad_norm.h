@@ -30,6 +30,10 @@ namespace cpu {
 SquaredSumsSig SquaredSums;
 GradScaleSig GradScale;
 }  // namespace cpu
+namespace cuda {
+SquaredSumsSig SquaredSums;
+GradScaleSig GradScale;
+}  // namespace cuda
 namespace meta {
 SquaredSumsSig SquaredSums;
 GradScaleSig GradScale;

@@ -51,6 +51,10 @@ namespace cpu {
 AdamWStepSig AdamWStep;
 SgdStepSig SgdStep;
 }  // namespace cpu
+namespace cuda {
+AdamWStepSig AdamWStep;
+SgdStepSig SgdStep;
+}  // namespace cuda
 namespace meta {
 AdamWStepSig AdamWStep;
 SgdStepSig SgdStep;

@@ -20,6 +20,9 @@ inline constinit KernelSlot<RotarySig> rotary{"rotary"};
 namespace cpu {
 RotarySig Rotary;
 }  // namespace cpu
+namespace cuda {
+RotarySig Rotary;
+}  // namespace cuda
 namespace meta {
 RotarySig Rotary;
 }  // namespace meta

@@ -24,6 +24,10 @@ namespace cpu {
 SwigluForwardSig SwigluForward;
 SwigluBackwardSig SwigluBackward;
 }  // namespace cpu
+namespace cuda {
+SwigluForwardSig SwigluForward;
+SwigluBackwardSig SwigluBackward;
+}  // namespace cuda
 namespace meta {
 SwigluForwardSig SwigluForward;
 SwigluBackwardSig SwigluBackward;

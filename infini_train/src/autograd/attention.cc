@@ -7,7 +7,8 @@ namespace {
 
 class AttentionFunction : public Function {
  public:
-    explicit AttentionFunction(const kernels::AttentionHeads& heads) : heads_(heads) {}
+    AttentionFunction(const kernels::AttentionHeads& heads, bool deterministic)
+        : heads_(heads), deterministic_(deterministic) {}
 
  protected:
     TensorList Forward(const TensorList& inputs) override {
@@ -20,17 +21,19 @@ class AttentionFunction : public Function {
     TensorList Backward(const TensorList& grad_outputs) override {
         const auto& [dout] = Unpack<1>(grad_outputs);
         const auto& [qkv, out, lse] = Unpack<3>(saved());
-        return {kernels::attention_backward(qkv->device().type, *dout, *qkv, *out, *lse, heads_)};
+        return {kernels::attention_backward(qkv->device().type, *dout, *qkv, *out, *lse, heads_, deterministic_)};
     }
 
  private:
     kernels::AttentionHeads heads_;
+    bool deterministic_;
 };
 
 }  // namespace
 
-std::shared_ptr<Tensor> Attention(const std::shared_ptr<Tensor>& qkv, const kernels::AttentionHeads& heads) {
-    return std::make_shared<AttentionFunction>(heads)->Apply({qkv})[0];
+std::shared_ptr<Tensor> Attention(const std::shared_ptr<Tensor>& qkv, const kernels::AttentionHeads& heads,
+                                  bool deterministic) {
+    return std::make_shared<AttentionFunction>(heads, deterministic)->Apply({qkv})[0];
 }
 
 }  // namespace infini_train::autograd

@@ -19,7 +19,7 @@
 namespace infini_train::checkpoint {
 namespace {
 
-constexpr size_t kChunk = size_t{1} << 17;  // values narrowed and written at once
+constexpr int64_t kChunk = int64_t{1} << 17;  // values copied to the host, narrowed and written at once
 
 /// A value that int32 cannot hold becomes -1, which every field refuses.
 int32_t WordOf(int64_t value) {
@@ -31,31 +31,26 @@ int32_t VersionOf(DataType dtype) {
     return dtype == DataType::kFloat32 ? kFloat32Version : kBFloat16Version;
 }
 
-void AppendValues(const float* values, size_t count, DataType dtype, AtomicFile& file) {
+void AppendValues(const std::vector<float>& values, DataType dtype, AtomicFile& file) {
     if (dtype == DataType::kFloat32) {
-        file.Append(values, count * sizeof(float));
+        file.Append(values.data(), values.size() * sizeof(float));
         return;
     }
-    std::vector<BFloat16> chunk(std::min(count, kChunk));
-    for (size_t begin = 0; begin < count; begin += kChunk) {
-        const size_t size = std::min(kChunk, count - begin);
-        std::transform(values + begin, values + begin + size, chunk.begin(),
-                       [](float value) { return BFloat16(value); });
-        file.Append(chunk.data(), size * sizeof(BFloat16));
-    }
+    const std::vector<BFloat16> narrow(values.begin(), values.end());
+    file.Append(narrow.data(), narrow.size() * sizeof(BFloat16));
 }
 
 void Append(const Tensor& tensor, const PlacedTensor& placed, AtomicFile& file) {
     const WeightFile::Entry& entry = placed.entry;
     CHECK(tensor.shape() == entry.shape) << placed.name << " is " << ToString(tensor.shape()) << ", the header says "
                                          << ToString(entry.shape);
-    CHECK(tensor.device().type == DeviceType::kCPU) << placed.name << " is on " << ToString(tensor.device());
-    const auto count = static_cast<size_t>(tensor.num_elements());
-    const size_t num_padding =
-        entry.num_padding_rows == 0 ? 0 : static_cast<size_t>(entry.num_padding_rows * entry.shape.back());
-    AppendValues(tensor.data<float>(), count - num_padding, entry.dtype, file);
-    const std::vector<float> zeros(num_padding);
-    AppendValues(zeros.data(), zeros.size(), entry.dtype, file);
+    const int64_t num_padding = entry.num_padding_rows == 0 ? 0 : entry.num_padding_rows * entry.shape.back();
+    const int64_t num_values = tensor.num_elements() - num_padding;
+    const std::shared_ptr<Tensor> flat = tensor.View({tensor.num_elements()});
+    for (int64_t begin = 0; begin < num_values; begin += kChunk) {
+        AppendValues(flat->Slice(begin, std::min(begin + kChunk, num_values))->ToVector<float>(), entry.dtype, file);
+    }
+    AppendValues(std::vector<float>(static_cast<size_t>(num_padding)), entry.dtype, file);
 }
 
 void Write(const std::string& path, const LlmcHeader::Words& words, const LlmcLayout& layout, DataType dtype,

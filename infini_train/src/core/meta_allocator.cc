@@ -32,11 +32,8 @@ void* MetaAllocator::Allocate(size_t size_bytes) {
         address = last + static_cast<uintptr_t>(block.size_bytes);
     }
     if (size_bytes > kEnd - address) {
-        throw Error({.where = "meta memory",
-                     .what = "out of memory",
-                     .got = std::to_string(stats_.live_bytes) + " bytes in use",
-                     .wanted = std::to_string(size_bytes) + " bytes more",
-                     .kind = Error::Kind::kRuntime});
+        throw OutOfMemory("meta memory", {.wanted_bytes = static_cast<int64_t>(std::min(size_bytes, SIZE_MAX / 2)),
+                                          .reserved_bytes = stats_.live_bytes});
     }
     const auto rounded = static_cast<int64_t>((size_bytes + kAlignment - 1) / kAlignment * kAlignment);
     blocks_[address] = {.size_bytes = rounded};
@@ -51,7 +48,7 @@ MetaAllocator::BlockMap::iterator MetaAllocator::FindTaken(void* data) {
     return block;
 }
 
-void MetaAllocator::Free(void* data) {
+void MetaAllocator::Free(void* data, EventList /*last_uses*/) {
     if (data == nullptr) {
         return;
     }
@@ -83,6 +80,10 @@ void MetaAllocator::CountHandedOver(int64_t size_bytes) {
     const std::lock_guard lock(mutex_);
     stats_.live_bytes += size_bytes;
     stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.live_bytes);
+}
+
+void MetaAllocator::ReturnWithheld(const WithheldBlocks& blocks) {
+    CHECK(blocks.empty());
 }
 
 void MetaAllocator::ResetPeak() {

@@ -27,11 +27,19 @@ void Storage::CountOn(const std::shared_ptr<Allocator>& allocator) {
     counts_on_ = allocator;
 }
 
+void Storage::UsedUntil(std::shared_ptr<const Event> event) {
+    const std::lock_guard lock(mutex_);
+    last_uses_.push_back(std::move(event));
+}
+
 Storage::~Storage() {
     if (counts_on_ != nullptr) {
         counts_on_->CountHandedOver(-handed_over_bytes_);
+        if (counts_on_->stream() != nullptr && data_ != nullptr) {
+            last_uses_.push_back(counts_on_->stream()->Record());
+        }
     }
-    allocator_->Free(data_);
+    allocator_->Free(data_, std::move(last_uses_));
 }
 
 }  // namespace infini_train

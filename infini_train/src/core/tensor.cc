@@ -80,8 +80,12 @@ void Tensor::SetZero() {
     if (device_.type == DeviceType::kMeta) {
         return;
     }
-    CHECK(device_.type == DeviceType::kCPU) << ToString(device_);
-    if (num_elements_ > 0) {
+    if (num_elements_ == 0) {
+        return;
+    }
+    if (Stream* const stream = StreamOf(device_); stream != nullptr) {
+        stream->SetZero(data_, size_bytes());
+    } else {
         std::memset(data_, 0, size_bytes());
     }
 }
@@ -89,18 +93,29 @@ void Tensor::SetZero() {
 void Tensor::CopyFrom(const Tensor& source) {
     CHECK(source.shape_ == shape_) << ToString(source.shape_) << " into " << ToString(shape_);
     CHECK(source.dtype_ == dtype_) << Name(source.dtype_) << " into " << Name(dtype_);
-    if (device_.type == DeviceType::kMeta) {
+    if (device_.type == DeviceType::kMeta || num_elements_ == 0) {
         return;
     }
-    CopyToHost(source, data_);
+    if (source.device_.type == DeviceType::kCUDA && device_.type == DeviceType::kCUDA) {
+        StreamOf(device_)->Copy(source.data_, data_, size_bytes());
+    } else if (device_.type == DeviceType::kCUDA) {
+        CHECK(source.device_.type == DeviceType::kCPU) << ToString(source.device_);
+        CopyFromHost(source.data_, *this);
+    } else {
+        CopyToHost(source, data_);
+    }
 }
 
 void CopyFromHost(const void* source, Tensor& destination) {
     if (destination.device().type == DeviceType::kMeta) {
         return;
     }
-    CHECK(destination.device().type == DeviceType::kCPU) << ToString(destination.device());
-    if (destination.num_elements() > 0) {
+    if (destination.num_elements() == 0) {
+        return;
+    }
+    if (Stream* const stream = StreamOf(destination.device()); stream != nullptr) {
+        stream->CopyFromHost(source, destination.raw_data(), destination.size_bytes());
+    } else {
         std::memcpy(destination.raw_data(), source, destination.size_bytes());
     }
 }
@@ -108,8 +123,12 @@ void CopyFromHost(const void* source, Tensor& destination) {
 void CopyToHost(const Tensor& source, void* destination) {
     CHECK(source.device().type != DeviceType::kMeta)
         << "a tensor " << ToString(source.shape()) << " on a meta device has no values";
-    CHECK(source.device().type == DeviceType::kCPU) << ToString(source.device());
-    if (source.num_elements() > 0) {
+    if (source.num_elements() == 0) {
+        return;
+    }
+    if (Stream* const stream = StreamOf(source.device()); stream != nullptr) {
+        stream->CopyToHost(source.raw_data(), destination, source.size_bytes());
+    } else {
         std::memcpy(destination, source.raw_data(), source.size_bytes());
     }
 }

@@ -4,7 +4,7 @@
 
 #include "gtest/gtest.h"
 
-#include "infini_train/include/comm/local_ranks.h"
+#include "infini_train/include/comm/run_ranks.h"
 
 namespace infini_train::nn::parallel {
 namespace {
@@ -28,7 +28,7 @@ TEST(GroupRanks, AreAllRanksWithOneAxisAlone) {
 }
 
 TEST(GroupRanks, AreThoseOfTheMesh) {
-    comm::RunLocalRanks({.shape = kShape, .timeout_s = 60.0}, [](const comm::Mesh& mesh) {
+    comm::RunRanks({.shape = kShape, .timeout_s = 60.0}, [](const comm::Mesh& mesh) {
         EXPECT_EQ(mesh.tensor->world_ranks(), GetTensorParallelGroupRanks(mesh.rank, kShape));
         EXPECT_EQ(mesh.data->world_ranks(), GetDataParallelGroupRanks(mesh.rank, kShape));
         EXPECT_EQ(mesh.pipeline->world_ranks(), GetPipelineParallelGroupRanks(mesh.rank, kShape));

@@ -36,6 +36,7 @@ class CausalSelfAttention : public Module {
         int num_kv_heads = 0;
         bool bias = true;
         std::shared_ptr<Tensor> rotary_angles = nullptr;  // null: no rotation
+        bool deterministic = true;                        // false: a faster backward where the device has one
         float init_stddev = 0.02f;                        // of c_attn
         float projection_init_stddev = 0.02f;             // of c_proj, which feeds the residual stream
     };

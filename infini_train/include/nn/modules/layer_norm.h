@@ -8,7 +8,8 @@
 namespace infini_train::nn {
 
 /// kernels/layer_norm.h. Parameters: weight [dim], starts at 1; bias [dim], starts at 0.
-/// Forward: {x [..., dim]} -> {y [..., dim]}
+/// Forward: {x [..., dim]} -> {y [..., dim]}, or for the residual stream {x, branch or null} -> {sum, y}: the sum is
+/// what goes on, y its norm.
 class LayerNorm : public Module {
  public:
     struct Options {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "infini_train/include/nn/module.h"
@@ -22,6 +23,9 @@ class Linear : public Module {
 
     TensorList Forward(const TensorList& inputs) override;
     ParameterSlot* weight_slot() { return &weight_; }
+    const std::shared_ptr<Tensor>& weight() const { return weight_; }
+    /// Null without one.
+    const std::shared_ptr<Tensor>& bias() const { return bias_; }
 
  protected:
     void InitializeOwn(uint64_t seed, const std::string& prefix) override;

@@ -8,7 +8,8 @@
 namespace infini_train::nn {
 
 /// kernels/rms_norm.h. Parameter: weight [dim], starts at 1.
-/// Forward: {x [..., dim]} -> {y [..., dim]}
+/// Forward: {x [..., dim]} -> {y [..., dim]}, or for the residual stream {x, branch or null} -> {sum, y}: the sum is
+/// what goes on, y its norm.
 class RmsNorm : public Module {
  public:
     struct Options {

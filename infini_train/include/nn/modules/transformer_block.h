@@ -8,6 +8,7 @@
 namespace infini_train::nn {
 
 /// A pre-norm block: x = x + dropout(attn(ln_1(x)));  x = x + dropout(mlp(ln_2(x)))
+/// The norms are such that take {x, branch or null} (LayerNorm, RmsNorm): ln_2 adds the first branch on the way.
 /// Forward: {x [B, T, dim]} -> {x [B, T, dim]}
 class TransformerBlock : public Module {
  public:

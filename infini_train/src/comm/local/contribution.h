@@ -17,6 +17,7 @@ struct Contribution {
     const Tensor* values = nullptr;     // the same shape and dtype on all ranks
     const std::string* text = nullptr;  // these may differ
     int color = 0;
+    std::shared_ptr<const Event> enqueued = nullptr;  // the rank's work before; null on a device without streams
     std::shared_ptr<LocalGroup> group = nullptr;
 };
 

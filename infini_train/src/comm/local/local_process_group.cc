@@ -18,10 +18,29 @@ LocalGroup::LocalGroup(std::shared_ptr<LocalWorld> world_in, std::vector<int> wo
 LocalProcessGroup::LocalProcessGroup(std::shared_ptr<LocalGroup> group, int rank, const Device& device)
     : ProcessGroup(rank, group->world_ranks), group_(std::move(group)), device_(device) {}
 
-void LocalProcessGroup::Meet(const Contribution& mine, const std::function<void(const Contributions&)>& work) {
-    const Meeting::Stay stay(&group_->meeting, rank(), mine);
-    CheckAgreement(stay.all(), world_ranks()[static_cast<size_t>(rank())], world_ranks());
-    work(stay.all());
+void LocalProcessGroup::Meet(Contribution mine, const std::function<void(const Contributions&)>& work) {
+    Stream* const stream = StreamOf(device_);
+    const auto wait_for_others = [&](const Contributions& all) {
+        for (const Contribution* contribution : all) {
+            if (contribution->enqueued != nullptr) {
+                stream->WaitFor(*contribution->enqueued);
+            }
+        }
+    };
+    if (stream != nullptr) {
+        mine.enqueued = stream->Record();
+    }
+    {
+        const Meeting::Stay stay(&group_->meeting, rank(), mine);
+        CheckAgreement(stay.all(), world_ranks()[static_cast<size_t>(rank())], world_ranks());
+        wait_for_others(stay.all());
+        work(stay.all());
+    }
+    if (stream != nullptr) {
+        const Contribution done = {.operation = mine.operation + ", its end", .enqueued = stream->Record()};
+        const Meeting::Stay stay(&group_->meeting, rank(), done);
+        wait_for_others(stay.all());
+    }
 }
 
 void LocalProcessGroup::AllReduceSum(const TensorList& tensors) {
@@ -30,6 +49,10 @@ void LocalProcessGroup::AllReduceSum(const TensorList& tensors) {
         CHECK(CanSum(tensor->dtype())) << "sum of " << Name(tensor->dtype());
     }
     if (size() == 1) {
+        return;
+    }
+    if (StreamOf(device_) != nullptr) {
+        SumOnStream(tensors);
         return;
     }
     Meet({.operation = "all-reduce", .sums = &tensors}, [&](const Contributions& all) {
@@ -43,6 +66,26 @@ void LocalProcessGroup::AllReduceSum(const TensorList& tensors) {
             SumInRankOrder(copies, num_elements * rank() / size(), num_elements * (rank() + 1) / size());
         }
     });
+}
+
+void LocalProcessGroup::SumOnStream(const TensorList& tensors) {
+    TensorList sums;
+    Meet({.operation = "all-reduce", .sums = &tensors}, [&](const Contributions& all) {
+        for (size_t i = 0; i < tensors.size(); ++i) {
+            const auto sum = Tensor::Empty(tensors[i]->shape(), tensors[i]->dtype(), device_);
+            const auto copy = Tensor::Empty(tensors[i]->shape(), tensors[i]->dtype(), device_);
+            sum->CopyFrom(*(*all[0]->sums)[i]);
+            for (size_t n = 1; n < all.size(); ++n) {
+                copy->CopyFrom(*(*all[n]->sums)[i]);
+                AddOnStream(*copy, *sum);
+            }
+            sums.push_back(sum);
+        }
+    });
+    // Now that all have read them.
+    for (size_t i = 0; i < tensors.size(); ++i) {
+        tensors[i]->CopyFrom(*sums[i]);
+    }
 }
 
 void LocalProcessGroup::AllGather(const Tensor& x, Tensor& gathered) {
@@ -110,11 +153,11 @@ std::shared_ptr<ProcessGroup> LocalProcessGroup::Split(int color) {
 }
 
 std::shared_ptr<Mailbox> LocalProcessGroup::TakeEnd(int sender, int receiver, Direction direction,
-                                                    bool LocalGroup::Link::*end) {
+                                                    bool LocalGroup::SharedLink::*end) {
     CHECK(0 <= std::min(sender, receiver) && std::max(sender, receiver) < size())
         << "link from rank " << sender << " to rank " << receiver << " of " << size();
     const auto lock = group_->world->Lock();
-    LocalGroup::Link& link = group_->links[{sender, receiver, direction}];
+    LocalGroup::SharedLink& link = group_->links[{sender, receiver, direction}];
     CHECK(!std::exchange(link.*end, true))
         << "link from rank " << sender << " to rank " << receiver << " opened twice at one end";
     if (link.mailbox == nullptr) {
@@ -124,12 +167,23 @@ std::shared_ptr<Mailbox> LocalProcessGroup::TakeEnd(int sender, int receiver, Di
     return link.mailbox;
 }
 
-std::unique_ptr<Sender> LocalProcessGroup::OpenSender(int peer, Direction direction) {
-    return MakeSender(TakeEnd(rank(), peer, direction, &LocalGroup::Link::has_sender));
+LinkEnds LocalProcessGroup::OpenLinks(const std::vector<Link>& links) {
+    LinkEnds ends;
+    for (const Link& link : links) {
+        if (link.from == rank()) {
+            ends.senders[{link.to, link.direction}] =
+                MakeSender(TakeEnd(link.from, link.to, link.direction, &LocalGroup::SharedLink::has_sender));
+        }
+        if (link.to == rank()) {
+            ends.receivers[{link.from, link.direction}] =
+                MakeReceiver(TakeEnd(link.from, link.to, link.direction, &LocalGroup::SharedLink::has_receiver), device_);
+        }
+    }
+    return ends;
 }
 
-std::unique_ptr<Receiver> LocalProcessGroup::OpenReceiver(int peer, Direction direction) {
-    return MakeReceiver(TakeEnd(peer, rank(), direction, &LocalGroup::Link::has_receiver), device_);
+void LocalProcessGroup::ThrowIfFailed() {
+    group_->world->ThrowIfFailed(world_ranks()[static_cast<size_t>(rank())]);
 }
 
 }  // namespace infini_train::comm

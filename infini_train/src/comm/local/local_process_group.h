@@ -20,7 +20,7 @@ namespace infini_train::comm {
 struct LocalGroup {
     LocalGroup(std::shared_ptr<LocalWorld> world, std::vector<int> world_ranks);
 
-    struct Link {
+    struct SharedLink {
         std::shared_ptr<Mailbox> mailbox = nullptr;
         bool has_sender = false;
         bool has_receiver = false;
@@ -29,7 +29,7 @@ struct LocalGroup {
     std::shared_ptr<LocalWorld> world;
     std::vector<int> world_ranks;
     Meeting meeting;
-    std::map<std::tuple<int, int, Direction>, Link> links;  // by sender, receiver; under the world's lock
+    std::map<std::tuple<int, int, Direction>, SharedLink> links;  // by sender, receiver; under the world's lock
 };
 
 /// Ranks that are threads of this process.
@@ -45,14 +45,17 @@ class LocalProcessGroup : public ProcessGroup {
     std::vector<std::string> ExchangeText(const std::string& text) override;
     std::shared_ptr<ProcessGroup> Split(int color) override;
 
-    std::unique_ptr<Sender> OpenSender(int peer, Direction direction) override;
-    std::unique_ptr<Receiver> OpenReceiver(int peer, Direction direction) override;
+    LinkEnds OpenLinks(const std::vector<Link>& links) override;
+    void ThrowIfFailed() override;
 
  private:
-    /// Runs work when all ranks are here and agree, and returns when all have run theirs.
-    void Meet(const Contribution& mine, const std::function<void(const Contributions&)>& work);
+    /// Runs work when all ranks are here and agree, and returns when all have run theirs. On a device with streams the
+    /// work is enqueued after what the ranks had enqueued, and what they enqueue next comes after the work of all.
+    void Meet(Contribution mine, const std::function<void(const Contributions&)>& work);
+    /// AllReduceSum where the ranks' threads cannot read each other's memory.
+    void SumOnStream(const TensorList& tensors);
     /// Takes one end of the link; each once.
-    std::shared_ptr<Mailbox> TakeEnd(int sender, int receiver, Direction direction, bool LocalGroup::Link::*end);
+    std::shared_ptr<Mailbox> TakeEnd(int sender, int receiver, Direction direction, bool LocalGroup::SharedLink::*end);
 
     std::shared_ptr<LocalGroup> group_;
     Device device_;

@@ -15,7 +15,8 @@ constexpr double kLongestWaitS = 1e8;  // three years; a clock in nanoseconds ov
 }  // namespace
 
 LocalWorld::LocalWorld(int num_ranks, double timeout_s)
-    : timeout_s_(std::min(timeout_s, kLongestWaitS)), conditions_(static_cast<size_t>(num_ranks)) {
+    : timeout_s_(std::min(timeout_s, kLongestWaitS)), conditions_(static_cast<size_t>(num_ranks)),
+      gpus_(static_cast<size_t>(num_ranks), -1) {
     CHECK_GT(timeout_s, 0.0);
 }
 
@@ -23,13 +24,13 @@ void LocalWorld::Wait(std::unique_lock<std::mutex>* lock, int rank, const std::f
                       const std::function<std::string()>& what_for) {
     const auto timeout =
         std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(timeout_s_));
-    const auto ready_or_failed = [&] { return ready() || failed_rank_ >= 0; };
+    const auto ready_or_failed = [&] { return ready() || !failure_.empty(); };
     const bool in_time = conditions_[static_cast<size_t>(rank)].wait_for(*lock, timeout, ready_or_failed);
     // What is there is there, even when a rank has failed since: where ranks disagree, all of them say so.
     if (ready()) {
         return;
     }
-    const std::string what = in_time ? StrCat("rank ", failed_rank_, " failed while this one waited for ", what_for())
+    const std::string what = in_time ? StrCat(failure_, " while this one waited for ", what_for())
                                      : StrCat("waited ", timeout_s_, " s for ", what_for());
     throw Error({.where = StrCat("rank ", rank), .what = what, .kind = Error::Kind::kRuntime});
 }
@@ -38,9 +39,26 @@ void LocalWorld::WaitForSure(std::unique_lock<std::mutex>* lock, int rank, const
     conditions_[static_cast<size_t>(rank)].wait(*lock, ready);
 }
 
-void LocalWorld::Fail(int rank) {
+void LocalWorld::ThrowIfFailed(int rank) {
     const std::lock_guard lock(mutex_);
-    failed_rank_ = failed_rank_ < 0 ? rank : failed_rank_;
+    if (!failure_.empty()) {
+        throw Error({.where = StrCat("rank ", rank), .what = failure_, .kind = Error::Kind::kRuntime});
+    }
+}
+
+void LocalWorld::SetGpu(int rank, int index) {
+    const std::lock_guard lock(mutex_);
+    gpus_[static_cast<size_t>(rank)] = index;
+}
+
+int LocalWorld::GpuOf(int rank) {
+    const std::lock_guard lock(mutex_);
+    return gpus_[static_cast<size_t>(rank)];
+}
+
+void LocalWorld::Fail(const std::string& why) {
+    const std::lock_guard lock(mutex_);
+    failure_ = failure_.empty() ? why : failure_;
     for (std::condition_variable& condition : conditions_) {
         condition.notify_all();
     }

@@ -29,14 +29,19 @@ class LocalWorld {
     void WaitForSure(std::unique_lock<std::mutex>* lock, int rank, const std::function<bool()>& ready);
 
     // --- without it
-    /// Ends every wait. The first rank that fails is the one that the errors name.
-    void Fail(int rank);
+    /// Ends every wait. The first reason is the one that the errors give: "rank 2 failed".
+    void Fail(const std::string& why);
+    void ThrowIfFailed(int rank);
+    /// Which GPU a rank has; -1 at first, and where it has none.
+    void SetGpu(int rank, int index);
+    int GpuOf(int rank);
 
  private:
     double timeout_s_;
     std::mutex mutex_;
     std::vector<std::condition_variable> conditions_;  // by rank
-    int failed_rank_ = -1;
+    std::string failure_;                             // empty: none
+    std::vector<int> gpus_;                           // by rank
 };
 
 }  // namespace infini_train::comm

@@ -58,13 +58,32 @@ Mailbox::Mailbox(std::shared_ptr<LocalWorld> world, int sender, int receiver)
     : world_(std::move(world)), sender_(sender), receiver_(receiver) {}
 
 void Mailbox::Deliver(Message message, Receive* receive) {
-    receive->message = {.tensor = message.tensor->HandOver(receive->device), .tag = message.tag};
+    const bool fits =
+        message.tensor->shape() == receive->expected.shape && message.tensor->dtype() == receive->expected.dtype;
+    if (receive->buffer == nullptr || !fits) {
+        // What does not fit is an error of the receiver, who must see it as it came.
+        receive->message = {.tensor = receive->buffer == nullptr ? message.tensor->HandOver(receive->device)
+                                                                 : std::move(message.tensor),
+                            .tag = message.tag,
+                            .ready = std::move(message.ready)};
+        return;
+    }
+    copies_->WaitFor(*message.ready);
+    copies_->WaitFor(*receive->buffer_free);
+    copies_->Copy(message.tensor->raw_data(), receive->buffer->raw_data(), receive->buffer->size_bytes());
+    const std::shared_ptr<const Event> done = copies_->Record();
+    message.tensor->UsedUntil(done);
+    receive->buffer->UsedUntil(done);
+    receive->message = {.tensor = std::move(receive->buffer), .tag = message.tag, .ready = done};
 }
 
 void Mailbox::Send(std::shared_ptr<Tensor> tensor, const MessageTag& tag) {
     CHECK_NOTNULL(tensor.get());
     // The tensor may be the last that holds a tape. That ends here, on the sender's thread and outside of the lock.
     Message message = {.tensor = tensor->Detach(), .tag = tag};
+    if (Stream* const stream = StreamOf(tensor->device()); stream != nullptr) {
+        message.ready = stream->Record();
+    }
     tensor.reset();
 
     const auto lock = world_->Lock();
@@ -80,7 +99,15 @@ void Mailbox::Send(std::shared_ptr<Tensor> tensor, const MessageTag& tag) {
 
 std::shared_ptr<Mailbox::Receive> Mailbox::Post(const MessageSpec& expected, const Device& device) {
     const auto receive = std::make_shared<Receive>(Receive{.expected = expected, .device = device});
+    const bool copies = world_->GpuOf(sender_) != world_->GpuOf(receiver_);
+    if (copies) {
+        receive->buffer = Tensor::Empty(expected.shape, expected.dtype, device);
+        receive->buffer_free = StreamOf(device)->Record();
+    }
     const auto lock = world_->Lock();
+    if (copies && copies_ == nullptr) {
+        copies_ = MakeCudaStream(device.index);
+    }
     if (messages_.empty()) {
         receives_.push_back(receive);
     } else {
@@ -105,6 +132,9 @@ std::shared_ptr<Tensor> Mailbox::Take(Receive* receive) {
                      .what = "expected " + wanted(),
                      .got = ToString(came),
                      .kind = Error::Kind::kRuntime});
+    }
+    if (message.ready != nullptr) {
+        StreamOf(message.tensor->device())->WaitFor(*message.ready);
     }
     return std::move(message.tensor);
 }

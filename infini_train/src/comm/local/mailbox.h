@@ -17,11 +17,14 @@ class Mailbox {
     struct Message {
         std::shared_ptr<Tensor> tensor = nullptr;
         MessageTag tag = {};
+        std::shared_ptr<const Event> ready = nullptr;  // when its values are there; null without streams
     };
     struct Receive {
         MessageSpec expected = {};
         Device device = {};
-        std::optional<Message> message = std::nullopt;  // once delivered
+        std::shared_ptr<Tensor> buffer = nullptr;        // on the receiver's GPU where the sender has another,
+        std::shared_ptr<const Event> buffer_free = nullptr;  // and when it may be written
+        std::optional<Message> message = std::nullopt;   // once delivered
     };
 
     /// Ranks of the world.
@@ -38,6 +41,7 @@ class Mailbox {
     std::shared_ptr<LocalWorld> world_;
     int sender_;
     int receiver_;
+    std::unique_ptr<Stream> copies_;  // from GPU to GPU, beside the computation; made when first needed
     // One of them is empty. A receive stays here when nobody waits for it any more: its message must not meet another.
     std::deque<Message> messages_;
     std::deque<std::shared_ptr<Receive>> receives_;

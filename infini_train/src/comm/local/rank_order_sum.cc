@@ -4,6 +4,8 @@
 #include <array>
 #include <cstddef>
 
+#include "glog/logging.h"
+
 namespace infini_train::comm {
 namespace {
 
@@ -43,6 +45,11 @@ void SumInRankOrder(const std::vector<Tensor*>& copies, int64_t begin, int64_t e
     } else {
         Sum<int64_t>(copies, begin, end);
     }
+}
+
+void AddOnStream(const Tensor& x, Tensor& sum) {
+    CHECK(add_on_cuda != nullptr) << "a sum on " << ToString(sum.device());
+    add_on_cuda(x, sum);
 }
 
 }  // namespace infini_train::comm

@@ -236,7 +236,7 @@ void SumProducts(const T* dout, const T* out, const AttentionSizes& sizes, float
 }  // namespace
 
 std::shared_ptr<Tensor> AttentionBackward(const Tensor& dout, const Tensor& qkv, const Tensor& out, const Tensor& lse,
-                                          const AttentionHeads& heads) {
+                                          const AttentionHeads& heads, bool /*deterministic*/) {
     const AttentionSizes sizes = CheckedAttentionSizes("attention_backward", qkv, heads);
     const Shape out_shape{sizes.batch_size, sizes.length, sizes.num_heads * sizes.head_dim};
     for (const Tensor* tensor : {&dout, &out}) {

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "glog/logging.h"
 
+#include "infini_train/include/kernels/gelu.h"
 #include "infini_train/src/kernels/cpu/dispatch.h"
 #include "infini_train/src/kernels/cpu/fixed_order_sum.h"
 #include "infini_train/src/kernels/cpu/gemm.h"
@@ -93,6 +95,16 @@ void LinearBackwardBias(const Tensor& dy, Tensor& dbias, bool accumulate) {
         }
     });
     AddBlocks(sums, blocks.num_blocks, num_columns, accumulate, dbias.data<float>());
+}
+
+LinearGeluOutput LinearGeluForward(const Tensor& x, const Tensor& weight, const Tensor* bias) {
+    auto pre = LinearForward(x, weight, bias);
+    auto y = GeluForward(*pre);
+    return {.pre = std::move(pre), .y = std::move(y)};
+}
+
+std::shared_ptr<Tensor> LinearBackwardInputGelu(const Tensor& dy, const Tensor& weight, const Tensor& pre) {
+    return GeluBackward(*LinearBackwardInput(dy, weight), pre);
 }
 
 }  // namespace infini_train::kernels::cpu

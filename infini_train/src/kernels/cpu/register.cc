@@ -10,6 +10,7 @@
 #include "infini_train/include/kernels/grad_norm.h"
 #include "infini_train/include/kernels/layer_norm.h"
 #include "infini_train/include/kernels/linear.h"
+#include "infini_train/include/kernels/loss_total.h"
 #include "infini_train/include/kernels/optimizer_step.h"
 #include "infini_train/include/kernels/rms_norm.h"
 #include "infini_train/include/kernels/rotary.h"
@@ -39,8 +40,12 @@ namespace {
     layer_norm_forward.Register(DeviceType::kCPU, cpu::LayerNormForward);
     linear_backward_bias.Register(DeviceType::kCPU, cpu::LinearBackwardBias);
     linear_backward_input.Register(DeviceType::kCPU, cpu::LinearBackwardInput);
+    linear_backward_input_gelu.Register(DeviceType::kCPU, cpu::LinearBackwardInputGelu);
     linear_backward_weight.Register(DeviceType::kCPU, cpu::LinearBackwardWeight);
     linear_forward.Register(DeviceType::kCPU, cpu::LinearForward);
+    linear_gelu_forward.Register(DeviceType::kCPU, cpu::LinearGeluForward);
+    loss_mean.Register(DeviceType::kCPU, cpu::MeanLoss);
+    loss_total.Register(DeviceType::kCPU, cpu::LossTotal);
     rms_norm_backward.Register(DeviceType::kCPU, cpu::RmsNormBackward);
     rms_norm_forward.Register(DeviceType::kCPU, cpu::RmsNormForward);
     rotary.Register(DeviceType::kCPU, cpu::Rotary);

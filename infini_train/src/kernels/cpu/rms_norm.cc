@@ -9,6 +9,7 @@
 
 #include "infini_train/src/kernels/cpu/dispatch.h"
 #include "infini_train/src/kernels/cpu/fixed_order_sum.h"
+#include "infini_train/src/kernels/cpu/residual.h"
 #include "infini_train/src/kernels/cpu/vector_math.h"
 
 namespace infini_train::kernels::cpu {
@@ -36,9 +37,10 @@ void ForwardRow(const T* x, const T* weight, int64_t num_columns, float eps, T* 
     *rstd = scale;
 }
 
-/// Writes dx and adds the row's part to dweight.
-template <typename T>
-void BackwardRow(const T* dy, const T* x, const T* weight, float rstd, int64_t num_columns, T* dx, float* dweight) {
+/// Writes dx and adds the row's part to dweight. dsum is only read where there is one.
+template <bool kHasDsum, typename T>
+void BackwardRow(const T* dy, const T* dsum, const T* x, const T* weight, float rstd, int64_t num_columns, T* dx,
+                 float* dweight) {
     const float products = SumTerms(num_columns, [=](int64_t c) {
         return static_cast<float>(dy[c]) * static_cast<float>(weight[c]) * static_cast<float>(x[c]);
     });
@@ -47,40 +49,53 @@ void BackwardRow(const T* dy, const T* x, const T* weight, float rstd, int64_t n
     for (int64_t c = 0; c < num_columns; ++c) {
         const float grad = static_cast<float>(dy[c]);
         const float normal = static_cast<float>(x[c]) * rstd;
-        Store(rstd * (grad * static_cast<float>(weight[c]) - normal * mean), dx[c]);
+        float through_norm = rstd * (grad * static_cast<float>(weight[c]) - normal * mean);
+        if constexpr (kHasDsum) {
+            through_norm += static_cast<float>(dsum[c]);
+        }
+        Store(through_norm, dx[c]);
         dweight[c] += grad * normal;
     }
 }
 
 }  // namespace
 
-RmsNormOutput RmsNormForward(const Tensor& x, const Tensor& weight, float eps) {
+RmsNormOutput RmsNormForward(const Tensor& x, const Tensor* branch, const Tensor& weight, float eps) {
+    CheckLike("rms_norm_forward", x, "branch", branch);
     CheckArguments("rms_norm_forward", x, weight);
     CHECK_GT(eps, 0.0f) << "rms_norm_forward";
     const int64_t num_rows = x.num_rows();
     const int64_t num_columns = x.dim(-1);
-    RmsNormOutput output = {.y = Tensor::Empty(x.shape(), x.dtype(), x.device()),
+    RmsNormOutput output = {.sum = branch == nullptr ? nullptr : Tensor::Empty(x.shape(), x.dtype(), x.device()),
+                            .y = Tensor::Empty(x.shape(), x.dtype(), x.device()),
                             .rstd = Tensor::Empty({num_rows}, DataType::kFloat32, x.device())};
     float* rstd = output.rstd->data<float>();
     DispatchFloat(x.dtype(), [&](auto zero) {
         using T = decltype(zero);
         const T* x_data = x.data<T>();
+        const T* branch_data = branch == nullptr ? nullptr : branch->data<T>();
+        T* sum = branch == nullptr ? nullptr : output.sum->data<T>();
         const T* weight_data = weight.data<T>();
         T* y = output.y->data<T>();
 #pragma omp parallel for if (x.num_elements() > kSerialElements)
         for (int64_t n = 0; n < num_rows; ++n) {
             const int64_t row = n * num_columns;
-            ForwardRow(x_data + row, weight_data, num_columns, eps, y + row, rstd + n);
+            const T* values = x_data + row;
+            if (branch_data != nullptr) {
+                AddRow(values, branch_data + row, num_columns, sum + row);
+                values = sum + row;
+            }
+            ForwardRow(values, weight_data, num_columns, eps, y + row, rstd + n);
         }
     });
     return output;
 }
 
-RmsNormGrad RmsNormBackward(const Tensor& dy, const Tensor& x, const Tensor& weight, const Tensor& rstd) {
+RmsNormGrad RmsNormBackward(const Tensor& dy, const Tensor* dsum, const Tensor& x, const Tensor& weight,
+                            const Tensor& rstd) {
     CheckArguments("rms_norm_backward", x, weight);
-    CHECK(dy.shape() == x.shape() && dy.dtype() == x.dtype())
-        << "rms_norm_backward: dy " << ToString(dy.shape()) << " " << Name(dy.dtype()) << ", x " << ToString(x.shape())
-        << " " << Name(x.dtype());
+    CheckLike("rms_norm_backward", x, "dy", &dy);
+    CheckLike("rms_norm_backward", x, "dsum", dsum);
     const RowBlocks blocks(x.num_rows());
     CHECK_EQ(rstd.num_elements(), blocks.num_rows) << "rms_norm_backward: rstd of x " << ToString(x.shape());
     const int64_t num_columns = x.dim(-1);
@@ -92,6 +107,7 @@ RmsNormGrad RmsNormBackward(const Tensor& dy, const Tensor& x, const Tensor& wei
     DispatchFloat(x.dtype(), [&](auto zero) {
         using T = decltype(zero);
         const T* dy_data = dy.data<T>();
+        const T* dsum_data = dsum == nullptr ? nullptr : dsum->data<T>();
         const T* x_data = x.data<T>();
         const T* weight_data = weight.data<T>();
         T* dx = grad.dx->data<T>();
@@ -101,8 +117,13 @@ RmsNormGrad RmsNormBackward(const Tensor& dy, const Tensor& x, const Tensor& wei
             std::fill_n(block_dweight, num_columns, 0.0f);
             for (int64_t n = blocks.begin(block); n < blocks.end(block); ++n) {
                 const int64_t row = n * num_columns;
-                BackwardRow(dy_data + row, x_data + row, weight_data, rstd_data[n], num_columns, dx + row,
-                            block_dweight);
+                if (dsum_data != nullptr) {
+                    BackwardRow<true>(dy_data + row, dsum_data + row, x_data + row, weight_data, rstd_data[n],
+                                      num_columns, dx + row, block_dweight);
+                } else {
+                    BackwardRow<false>(dy_data + row, dsum_data, x_data + row, weight_data, rstd_data[n], num_columns,
+                                       dx + row, block_dweight);
+                }
             }
         }
     });

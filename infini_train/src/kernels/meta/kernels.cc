@@ -16,6 +16,7 @@
 #include "infini_train/include/kernels/grad_norm.h"
 #include "infini_train/include/kernels/layer_norm.h"
 #include "infini_train/include/kernels/linear.h"
+#include "infini_train/include/kernels/loss_total.h"
 #include "infini_train/include/kernels/optimizer_step.h"
 #include "infini_train/include/kernels/rms_norm.h"
 #include "infini_train/include/kernels/rotary.h"
@@ -76,7 +77,7 @@ std::shared_ptr<Tensor> Add(const Tensor& a, const Tensor& /*b*/) {
 }
 
 std::shared_ptr<Tensor> AttentionBackward(const Tensor& /*dout*/, const Tensor& qkv, const Tensor& /*out*/,
-                                          const Tensor& lse, const AttentionHeads& /*heads*/) {
+                                          const Tensor& lse, const AttentionHeads& /*heads*/, bool /*deterministic*/) {
     const auto delta = Like(lse);
     return Like(qkv);
 }
@@ -132,15 +133,20 @@ GradScaleOutput GradScale(const Tensor& squared_sums, const Tensor& /*num_valid*
     return {.norm = Float32({1}, squared_sums.device()), .scale = Float32({1}, squared_sums.device())};
 }
 
-LayerNormGrad LayerNormBackward(const Tensor& dy, const Tensor& x, const Tensor& weight, const Tensor& /*mean*/,
-                                const Tensor& /*rstd*/) {
+LayerNormGrad LayerNormBackward(const Tensor& dy, const Tensor* /*dsum*/, const Tensor& sum, const Tensor& weight,
+                                const Tensor& /*mean*/, const Tensor& /*rstd*/) {
     const auto partial_sums = PartialSums(dy, 2);
-    return {
-        .dx = Like(x), .dweight = Float32(weight.shape(), x.device()), .dbias = Float32(weight.shape(), x.device())};
+    return {.dx = Like(sum),
+            .dweight = Float32(weight.shape(), sum.device()),
+            .dbias = Float32(weight.shape(), sum.device())};
 }
 
-LayerNormOutput LayerNormForward(const Tensor& x, const Tensor& /*weight*/, const Tensor& /*bias*/, float /*eps*/) {
-    return {.y = Like(x), .mean = Float32({x.num_rows()}, x.device()), .rstd = Float32({x.num_rows()}, x.device())};
+LayerNormOutput LayerNormForward(const Tensor& x, const Tensor* branch, const Tensor& /*weight*/,
+                                 const Tensor& /*bias*/, float /*eps*/) {
+    return {.sum = branch == nullptr ? nullptr : Like(x),
+            .y = Like(x),
+            .mean = Float32({x.num_rows()}, x.device()),
+            .rstd = Float32({x.num_rows()}, x.device())};
 }
 
 void LinearBackwardBias(const Tensor& dy, Tensor& dbias, bool /*accumulate*/) {
@@ -152,6 +158,11 @@ std::shared_ptr<Tensor> LinearBackwardInput(const Tensor& dy, const Tensor& weig
     return LikeRows(dy, weight.dim(1));
 }
 
+std::shared_ptr<Tensor> LinearBackwardInputGelu(const Tensor& dy, const Tensor& weight, const Tensor& pre) {
+    const auto dgelu = LikeRows(dy, weight.dim(1));
+    return Like(pre);
+}
+
 void LinearBackwardWeight(const Tensor& /*dy*/, const Tensor& /*x*/, Tensor& dweight, bool /*accumulate*/) {
     CheckMayWrite("linear_backward_weight", dweight);
 }
@@ -160,13 +171,26 @@ std::shared_ptr<Tensor> LinearForward(const Tensor& x, const Tensor& weight, con
     return LikeRows(x, weight.dim(0));
 }
 
-RmsNormGrad RmsNormBackward(const Tensor& dy, const Tensor& x, const Tensor& weight, const Tensor& /*rstd*/) {
-    const auto partial_sums = PartialSums(dy, 1);
-    return {.dx = Like(x), .dweight = Float32(weight.shape(), x.device())};
+LinearGeluOutput LinearGeluForward(const Tensor& x, const Tensor& weight, const Tensor* /*bias*/) {
+    return {.pre = LikeRows(x, weight.dim(0)), .y = LikeRows(x, weight.dim(0))};
 }
 
-RmsNormOutput RmsNormForward(const Tensor& x, const Tensor& /*weight*/, float /*eps*/) {
-    return {.y = Like(x), .rstd = Float32({x.num_rows()}, x.device())};
+void LossTotal(std::span<const Tensor* const> /*sums*/, std::span<const Tensor* const> /*counts*/, Tensor& total) {
+    CheckMayWrite("loss_total", total);
+}
+
+LossMean MeanLoss(const Tensor& totals) {
+    return {.mean = Float32({1}, totals.device()), .num_valid = Tensor::Empty({1}, DataType::kInt64, totals.device())};
+}
+
+RmsNormGrad RmsNormBackward(const Tensor& dy, const Tensor* /*dsum*/, const Tensor& sum, const Tensor& weight,
+                            const Tensor& /*rstd*/) {
+    const auto partial_sums = PartialSums(dy, 1);
+    return {.dx = Like(sum), .dweight = Float32(weight.shape(), sum.device())};
+}
+
+RmsNormOutput RmsNormForward(const Tensor& x, const Tensor* branch, const Tensor& /*weight*/, float /*eps*/) {
+    return {.sum = branch == nullptr ? nullptr : Like(x), .y = Like(x), .rstd = Float32({x.num_rows()}, x.device())};
 }
 
 std::shared_ptr<Tensor> Rotary(const Tensor& qkv, const Tensor& /*angles*/, const AttentionHeads& /*heads*/,

@@ -10,6 +10,7 @@
 #include "infini_train/include/kernels/grad_norm.h"
 #include "infini_train/include/kernels/layer_norm.h"
 #include "infini_train/include/kernels/linear.h"
+#include "infini_train/include/kernels/loss_total.h"
 #include "infini_train/include/kernels/optimizer_step.h"
 #include "infini_train/include/kernels/rms_norm.h"
 #include "infini_train/include/kernels/rotary.h"
@@ -39,8 +40,12 @@ namespace {
     layer_norm_forward.Register(DeviceType::kMeta, meta::LayerNormForward);
     linear_backward_bias.Register(DeviceType::kMeta, meta::LinearBackwardBias);
     linear_backward_input.Register(DeviceType::kMeta, meta::LinearBackwardInput);
+    linear_backward_input_gelu.Register(DeviceType::kMeta, meta::LinearBackwardInputGelu);
     linear_backward_weight.Register(DeviceType::kMeta, meta::LinearBackwardWeight);
     linear_forward.Register(DeviceType::kMeta, meta::LinearForward);
+    linear_gelu_forward.Register(DeviceType::kMeta, meta::LinearGeluForward);
+    loss_mean.Register(DeviceType::kMeta, meta::MeanLoss);
+    loss_total.Register(DeviceType::kMeta, meta::LossTotal);
     rms_norm_backward.Register(DeviceType::kMeta, meta::RmsNormBackward);
     rms_norm_forward.Register(DeviceType::kMeta, meta::RmsNormForward);
     rotary.Register(DeviceType::kMeta, meta::Rotary);

@@ -75,7 +75,7 @@ TensorList CausalSelfAttention::Forward(const TensorList& inputs) {
     if (options_.rotary_angles != nullptr) {
         qkv = autograd::Rotary(qkv, options_.rotary_angles, heads);
     }
-    return c_proj_->Forward({autograd::Attention(qkv, heads)});
+    return c_proj_->Forward({autograd::Attention(qkv, heads, options_.deterministic)});
 }
 
 }  // namespace infini_train::nn

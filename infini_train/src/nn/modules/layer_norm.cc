@@ -1,6 +1,7 @@
 #include "infini_train/include/nn/modules/layer_norm.h"
 
-#include "infini_train/include/autograd/function.h"
+#include "glog/logging.h"
+
 #include "infini_train/include/autograd/layer_norm.h"
 #include "infini_train/include/nn/init.h"
 
@@ -14,8 +15,10 @@ LayerNorm::LayerNorm(const Options& options, const Device& device) : eps_(option
 }
 
 TensorList LayerNorm::Forward(const TensorList& inputs) {
-    const auto& [x] = autograd::Unpack<1>(inputs);
-    return {autograd::LayerNorm(x, weight_, bias_, eps_)};
+    CHECK(inputs.size() == 1 || inputs.size() == 2) << inputs.size() << " inputs of a norm";
+    const bool has_branch = inputs.size() == 2;
+    auto [sum, y] = autograd::LayerNorm(inputs[0], has_branch ? inputs[1] : nullptr, weight_, bias_, eps_);
+    return has_branch ? TensorList{sum, y} : TensorList{y};
 }
 
 void LayerNorm::InitializeOwn(uint64_t /*seed*/, const std::string& /*prefix*/) {

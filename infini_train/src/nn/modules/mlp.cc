@@ -1,6 +1,7 @@
 #include "infini_train/include/nn/modules/mlp.h"
 
-#include "infini_train/include/autograd/gelu.h"
+#include "infini_train/include/autograd/function.h"
+#include "infini_train/include/autograd/gelu_mlp.h"
 #include "infini_train/include/autograd/swiglu.h"
 
 namespace infini_train::nn {
@@ -25,10 +26,14 @@ Mlp::Mlp(const Options& options, const Device& device) {
 }
 
 TensorList Mlp::Forward(const TensorList& inputs) {
-    const std::shared_ptr<Tensor> up = c_fc_->Forward(inputs)[0];
     if (c_fc2_ == nullptr) {
-        return c_proj_->Forward({autograd::Gelu(up)});
+        const auto& [x] = autograd::Unpack<1>(inputs);
+        return {autograd::GeluMlp(x, {.up_weight = c_fc_->weight(),
+                                      .up_bias = c_fc_->bias(),
+                                      .down_weight = c_proj_->weight(),
+                                      .down_bias = c_proj_->bias()})};
     }
+    const std::shared_ptr<Tensor> up = c_fc_->Forward(inputs)[0];
     return c_proj_->Forward({autograd::Swiglu(c_fc2_->Forward(inputs)[0], up)});
 }
 

@@ -1,6 +1,7 @@
 #include "infini_train/include/nn/modules/rms_norm.h"
 
-#include "infini_train/include/autograd/function.h"
+#include "glog/logging.h"
+
 #include "infini_train/include/autograd/rms_norm.h"
 #include "infini_train/include/nn/init.h"
 
@@ -12,8 +13,10 @@ RmsNorm::RmsNorm(const Options& options, const Device& device) : eps_(options.ep
 }
 
 TensorList RmsNorm::Forward(const TensorList& inputs) {
-    const auto& [x] = autograd::Unpack<1>(inputs);
-    return {autograd::RmsNorm(x, weight_, eps_)};
+    CHECK(inputs.size() == 1 || inputs.size() == 2) << inputs.size() << " inputs of a norm";
+    const bool has_branch = inputs.size() == 2;
+    auto [sum, y] = autograd::RmsNorm(inputs[0], has_branch ? inputs[1] : nullptr, weight_, eps_);
+    return has_branch ? TensorList{sum, y} : TensorList{y};
 }
 
 void RmsNorm::InitializeOwn(uint64_t /*seed*/, const std::string& /*prefix*/) {

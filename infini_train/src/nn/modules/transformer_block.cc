@@ -33,15 +33,20 @@ TensorList TransformerBlock::Forward(const TensorList& inputs) {
 }
 
 TensorList TransformerBlock::ForwardOnce(const TensorList& inputs) {
-    const auto branch = [](const std::shared_ptr<Tensor>& x, Module& norm, Module& layer, Module* dropout) {
-        TensorList y = layer.Forward(norm.Forward({x}));
+    // {x, its norm} -> {x, the branch}; the norm is let go as soon as the layer has read it.
+    const auto run = [](TensorList x, Module& layer, Module* dropout) {
+        x[1] = layer.Forward({std::exchange(x[1], nullptr)})[0];
         if (dropout != nullptr) {
-            y = dropout->Forward(y);
+            x[1] = dropout->Forward({x[1]})[0];
         }
-        return autograd::Add(x, y[0]);
+        return x;
     };
-    const std::shared_ptr<Tensor> x = branch(inputs.at(0), *options_.ln_1, *options_.attn, options_.attn_dropout.get());
-    return {branch(x, *options_.ln_2, *options_.mlp, options_.mlp_dropout.get())};
+    TensorList x = options_.ln_1->Forward({inputs.at(0), nullptr});
+    x = run(std::move(x), *options_.attn, options_.attn_dropout.get());
+    x = options_.ln_2->Forward(x);
+    x = run(std::move(x), *options_.mlp, options_.mlp_dropout.get());
+    // Not left to the norm of the next block, which another rank may hold.
+    return {autograd::Add(x[0], x[1])};
 }
 
 }  // namespace infini_train::nn

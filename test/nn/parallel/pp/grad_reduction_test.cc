@@ -9,7 +9,7 @@
 
 #include "gtest/gtest.h"
 
-#include "infini_train/include/comm/local_ranks.h"
+#include "infini_train/include/comm/run_ranks.h"
 #include "infini_train/include/common/error.h"
 #include "infini_train/include/nn/init.h"
 #include "infini_train/include/nn/state_dict.h"
@@ -95,7 +95,7 @@ struct Rank {
 };
 
 void OnMesh(const comm::MeshShape& shape, const std::function<void(const comm::Mesh&)>& work) {
-    comm::RunLocalRanks({.shape = shape, .timeout_s = 60.0}, work);
+    comm::RunRanks({.shape = shape, .timeout_s = 60.0}, work);
 }
 
 std::string ErrorOnRanks(int num_ranks, const std::function<void(const comm::Mesh&)>& work) {
@@ -239,20 +239,42 @@ TEST(GradReduction, RefusesASharedParameterThatHasNotTwoHolders) {
     EXPECT_EQ(error_of({{}, {shared}, {shared}}), "");
 }
 
-// bugs.csv O24, O25, O27: what the last stage of each replica has, on every rank.
+// bugs.csv O24, O25, O27: what the last stage of each replica has, on every rank; micro-batches, then replicas.
 TEST(GradReduction, AddsTheLossesOfTheReplicasOnEveryRank) {
     OnMesh({.data = 3, .pipeline = 2}, [](const comm::Mesh& mesh) {
         const Rank rank({{}, {}}, mesh);
-        LossTotal own;
+        TensorList sums;
+        TensorList counts;
         if (mesh.position.pipeline == 1) {
-            own = {.sum = 0.5 + mesh.position.data, .count = 1 + 10 * mesh.position.data};
+            const auto replica = static_cast<float>(mesh.position.data);
+            sums = {Tensor::FromVector<float>({0.25f + replica}, {1}, mesh.device),
+                    Tensor::FromVector<float>({0.25f}, {1}, mesh.device)};
+            counts = {Tensor::FromVector<int64_t>({1}, {1}, mesh.device),
+                      Tensor::FromVector<int64_t>({10 * mesh.position.data}, {1}, mesh.device)};
         }
-        const LossTotal total = rank.reduction.ReduceLoss(own);
-        EXPECT_EQ(total.sum, 0.5 + 1.5 + 2.5);
-        EXPECT_EQ(total.count, 1 + 11 + 21);
-        EXPECT_EQ(total.mean(), static_cast<float>(4.5 / 33.0));
+        const kernels::LossMean loss = rank.reduction.ReduceLoss(sums, counts);
+        EXPECT_EQ(loss.num_valid->ToVector<int64_t>()[0], 1 + 11 + 21);
+        EXPECT_EQ(loss.mean->ToVector<float>()[0], static_cast<float>((0.5 + 1.5 + 2.5) / 33.0));
+        EXPECT_TRUE(loss.mean->device() == mesh.device);
     });
-    EXPECT_EQ(LossTotal().mean(), 0.0f);
+}
+
+TEST(GradReduction, GivesTheLossOfNothingAsZero) {
+    OnMesh({.pipeline = 2}, [](const comm::Mesh& mesh) {
+        const Rank rank({{}, {}}, mesh);
+        const kernels::LossMean loss = rank.reduction.ReduceLoss({}, {});
+        EXPECT_EQ(loss.num_valid->ToVector<int64_t>()[0], 0);
+        EXPECT_EQ(loss.mean->ToVector<float>()[0], 0.0f);
+    });
+}
+
+TEST(GradReduction, ReadsScalarsInTheirOrder) {
+    OnMesh({}, [](const comm::Mesh& mesh) {
+        const Rank rank({{}}, mesh);
+        EXPECT_EQ(rank.reduction.Read({Tensor::FromVector<float>({3.0f}, {1}, mesh.device),
+                                       Tensor::FromVector<float>({-1.5f}, {1}, mesh.device)}),
+                  (std::vector<float>{3.0f, -1.5f}));
+    });
 }
 
 TEST(GradReduction, AddsTheGradientsOfTheReplicas) {

@@ -11,7 +11,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
-#include "infini_train/include/comm/local_ranks.h"
+#include "infini_train/include/comm/run_ranks.h"
 #include "infini_train/include/nn/parallel/pp/schedules.h"
 #include "test/nn/parallel/pp/golden_plans.h"
 #include "test/support/pipeline_case.h"
@@ -165,7 +165,7 @@ TEST(PipelineMemory, OfARankFallsWithTheNumberOfRanks) {
 
 TEST(PipelineMemory, OfARankIsThatOfItsOwnLayersFromTheStart) {
     const PipelineCase run = {.model = {.num_layers = 24}, .num_ranks = 4};
-    comm::RunLocalRanks({.shape = {.pipeline = 4}, .timeout_s = 60.0}, [&](const comm::Mesh& mesh) {
+    comm::RunRanks({.shape = {.pipeline = 4}, .timeout_s = 60.0}, [&](const comm::Mesh& mesh) {
         const auto pipeline = MakePipeline(run, mesh, std::make_shared<ScheduleGPipe>());
         int64_t own_bytes = 0;
         for (const std::shared_ptr<Tensor>& parameter : pipeline->Parameters()) {
@@ -208,7 +208,7 @@ TEST(PipelineMemory, StaysAsItIsFromStepToStep) {
         const PipelineCase run = {
             .model = {.num_layers = 4}, .num_microbatches = 3, .num_ranks = 2, .num_chunks = name == "gpipe" ? 1 : 2};
         const std::shared_ptr<PipelineSchedule> schedule = MakeSchedule(name);
-        comm::RunLocalRanks({.shape = {.pipeline = 2}, .timeout_s = 60.0}, [&](const comm::Mesh& mesh) {
+        comm::RunRanks({.shape = {.pipeline = 2}, .timeout_s = 60.0}, [&](const comm::Mesh& mesh) {
             const auto pipeline = MakePipeline(run, mesh, schedule);
             const auto optimizer = infini_train::test::MakeAdamW(pipeline->Parameters());
             Allocator::Stats early;
@@ -236,7 +236,7 @@ TEST(PipelineMemory, StaysAsItIsFromStepToStep) {
 }
 
 TEST(PipelineMemory, OfOneRankIsAskedOfTheSystemInTheFirstStepAlone) {
-    comm::RunLocalRanks({}, [](const comm::Mesh& mesh) {
+    comm::RunRanks({}, [](const comm::Mesh& mesh) {
         const PipelineCase run = {.model = {.num_layers = 2, .num_channels = 128}, .lengths = {31}};
         const auto pipeline = MakePipeline(run, mesh, std::make_shared<Schedule1F1B>());
         const auto optimizer = infini_train::test::MakeAdamW(pipeline->Parameters());

@@ -10,7 +10,7 @@
 
 #include "gtest/gtest.h"
 
-#include "infini_train/include/comm/local_ranks.h"
+#include "infini_train/include/comm/run_ranks.h"
 #include "infini_train/include/common/error.h"
 #include "infini_train/include/kernels/cast.h"
 #include "infini_train/include/nn/modules/container.h"
@@ -33,7 +33,7 @@ using infini_train::test::TinyRows;
 
 /// Does something on each rank, and waits for all.
 void OnRanks(int num_ranks, const std::function<void(const comm::Mesh&)>& work) {
-    comm::RunLocalRanks({.shape = {.pipeline = num_ranks}, .timeout_s = 60.0}, work);
+    comm::RunRanks({.shape = {.pipeline = num_ranks}, .timeout_s = 60.0}, work);
 }
 
 /// The text of the Error that ends the ranks; empty when none does.

@@ -11,7 +11,7 @@
 
 #include "gtest/gtest.h"
 
-#include "infini_train/include/comm/local_ranks.h"
+#include "infini_train/include/comm/run_ranks.h"
 #include "infini_train/include/nn/parallel/pp/schedules.h"
 #include "infini_train/include/nn/state_dict.h"
 #include "infini_train/include/optimizer/sgd.h"
@@ -61,7 +61,7 @@ struct Trained {
 
 /// Does something on each rank, and waits for all.
 void OnRanks(int num_ranks, const std::function<void(const comm::Mesh&)>& work) {
-    comm::RunLocalRanks({.shape = {.pipeline = num_ranks}, .timeout_s = 60.0}, work);
+    comm::RunRanks({.shape = {.pipeline = num_ranks}, .timeout_s = 60.0}, work);
 }
 
 void AddValues(const Module& module, Values* values) {

@@ -9,7 +9,7 @@
 
 #include "gtest/gtest.h"
 
-#include "infini_train/include/comm/local_ranks.h"
+#include "infini_train/include/comm/run_ranks.h"
 #include "infini_train/include/nn/parallel/pp/passes.h"
 #include "infini_train/include/nn/parallel/pp/schedules.h"
 #include "test/nn/parallel/pp/golden_plans.h"
@@ -33,7 +33,7 @@ class PlanRunner {
 
     std::string DifferenceOf(const std::vector<ActionList>& plans) const {
         std::vector<RankRun> ranks(plans.size());
-        comm::RunLocalRanks({.shape = {.pipeline = run_.num_ranks}, .timeout_s = 60.0, .threads_per_rank = 1},
+        comm::RunRanks({.shape = {.pipeline = run_.num_ranks}, .timeout_s = 60.0, .threads_per_rank = 1},
                             [&](const comm::Mesh& mesh) {
                                 const auto rank = static_cast<size_t>(mesh.rank);
                                 ranks[rank] = RunOnRank(mesh, plans[rank]);

@@ -27,10 +27,10 @@ constexpr comm::MessageTag kBackward = {.direction = Direction::kBackward, .stag
 /// Two ranks of one thread, and the links between them: activations to rank 1, gradients to rank 0.
 struct Boundary {
     comm::TwoRanks ranks;
-    std::unique_ptr<comm::Sender> forward_sender = ranks.groups[0]->OpenSender(1, Direction::kForward);
-    std::unique_ptr<comm::Receiver> forward_receiver = ranks.groups[1]->OpenReceiver(0, Direction::kForward);
-    std::unique_ptr<comm::Sender> backward_sender = ranks.groups[1]->OpenSender(0, Direction::kBackward);
-    std::unique_ptr<comm::Receiver> backward_receiver = ranks.groups[0]->OpenReceiver(1, Direction::kBackward);
+    std::unique_ptr<comm::Sender> forward_sender = comm::OpenSender(*ranks.groups[0], 1, Direction::kForward);
+    std::unique_ptr<comm::Receiver> forward_receiver = comm::OpenReceiver(*ranks.groups[1], 0, Direction::kForward);
+    std::unique_ptr<comm::Sender> backward_sender = comm::OpenSender(*ranks.groups[1], 0, Direction::kBackward);
+    std::unique_ptr<comm::Receiver> backward_receiver = comm::OpenReceiver(*ranks.groups[0], 1, Direction::kBackward);
 
     std::shared_ptr<Tensor> Send(const std::shared_ptr<Tensor>& x) {
         const auto receive = std::shared_ptr<comm::PendingReceive>(

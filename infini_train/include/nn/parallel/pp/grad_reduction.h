@@ -7,21 +7,12 @@
 
 #include "infini_train/include/comm/mesh.h"
 #include "infini_train/include/core/tensor.h"
+#include "infini_train/include/kernels/loss_total.h"
 #include "infini_train/include/nn/parallel/pp/pipeline_stage.h"
 #include "infini_train/include/optimizer/grad_scale.h"
 #include "infini_train/include/optimizer/optimizer.h"
 
 namespace infini_train::nn::parallel {
-
-/// Sum and count of a loss over a step.
-struct LossTotal {
-    double sum = 0.0;
-    int64_t count = 0;
-
-    /// In micro-batch order. sum [1] float32, count [1] int64.
-    void Add(const Tensor& sum_of_microbatch, const Tensor& count_of_microbatch);
-    float mean() const { return count == 0 ? 0.0f : static_cast<float>(sum / static_cast<double>(count)); }
-};
 
 struct InventoryEntry;
 
@@ -38,11 +29,15 @@ class GradReduction {
     void ReduceTied();
     /// Sums over the replicas, in their order; once a step.
     void ReduceReplicas();
-    /// Adds up over the stages' last rank and the replicas; the same on every rank.
-    LossTotal ReduceLoss(const LossTotal& own) const;
+    /// Mean and count over the micro-batches of all replicas, on the device; the same on every rank. sums and counts:
+    /// of each micro-batch, [1] float32 and [1] int64; only those of the last stage's rank are read.
+    kernels::LossMean ReduceLoss(const TensorList& sums, const TensorList& counts) const;
     /// Norm over the parameters of all stages in the order of the whole model, those that the optimizers have, a tied
     /// one once: the same bits whatever the layout. num_valid [1] int64.
     optimizers::GradScale Scale(const optimizers::Optimizer& optimizer, const Tensor& num_valid, float max_norm) const;
+    /// The values of [1] float32 tensors, in one wait of the host, which ends the step. Throws the Error of a rank that
+    /// has failed until then.
+    std::vector<float> Read(const TensorList& scalars) const;
 
     /// Parameters of the whole model, a tied one counted once: tensors and elements.
     int64_t num_parameters() const { return num_parameters_; }
@@ -70,7 +65,6 @@ class GradReduction {
     std::shared_ptr<comm::ProcessGroup> pipeline_;
     std::shared_ptr<comm::ProcessGroup> data_;
     Device device_;
-    Device host_;  // for sums and counts
     std::vector<SharedParameter> shared_;
     std::vector<ChunkParameters> counted_;
     int64_t num_parameters_ = 0;

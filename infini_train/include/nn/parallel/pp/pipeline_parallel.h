@@ -20,6 +20,8 @@ namespace infini_train::nn::parallel {
 ///
 /// The numbers are those of one rank that holds all chunks and accumulates the same micro-batches, bit for bit,
 /// whatever the schedule. With replicas the sums over them run in rank order (1e-5 of one rank's in float32).
+class RecordedStep;
+
 class PipelineParallel : public Module {
  public:
     struct Options {
@@ -28,6 +30,7 @@ class PipelineParallel : public Module {
         std::shared_ptr<PipelineSchedule> schedule = nullptr;         // null: GPipe
         std::vector<int> rank_of_stage = {};                          // empty: stage s on rank s % P
         std::shared_ptr<DropoutPosition> dropout_position = nullptr;  // what the Dropout modules of the chunks share
+        bool records_steps = false;                                   // on one rank with a stream: see TrainStep
     };
     /// The chunks have their weights and compute dtype (Module::To) already, and names of parameters that are those of
     /// the whole model. Throws Error for a schedule that cannot do this shape.
@@ -39,6 +42,11 @@ class PipelineParallel : public Module {
     /// the chunks; a float input is converted to it. optimizer: over Parameters() or a part of them, constructed once.
     /// Returns the mean loss: all sums over all counts. The length of the rows may change from step to step. Throws
     /// Error when the rows do not make M micro-batches, when ranks disagree, and when another rank has failed.
+    ///
+    /// records_steps: after two steps on rows of a length the work of a step, but the optimizer's, is recorded and then
+    /// replayed (a CUDA graph): the same numbers, next to nothing for the host to do. The optimizer must stay the same;
+    /// dropout would drop the same elements each time; nobody knows when an action ran, so that GatherTimeline is
+    /// empty.
     float TrainStep(const std::shared_ptr<Tensor>& input, const std::shared_ptr<Tensor>& target,
                     const std::shared_ptr<optimizers::Optimizer>& optimizer, const std::shared_ptr<Module>& loss_fn,
                     DataType dtype);
@@ -73,18 +81,27 @@ class PipelineParallel : public Module {
         PlanReport report = {};
     };
 
+    struct RecordedSteps {
+        int num_runs = 0;  // without a recording
+        std::shared_ptr<RecordedStep> step = nullptr;
+    };
+
     /// Made, checked and compared across the ranks when it is first needed.
     const CheckedPlan& PlanFor(const PlanKey& key, Module* loss_fn);
     /// The micro-batches of a step; CHECKs dtype against that of the chunks.
     StepData Split(const std::shared_ptr<Tensor>& input, const std::shared_ptr<Tensor>& target, int num_microbatches,
                    const std::shared_ptr<Module>& loss_fn, DataType dtype) const;
     void SetTraining(bool training);
+    /// The step on rows for which a recording may be made.
+    StepResult RunRecorded(const PlanKey& key, const CheckedPlan& plan, const StepData& data,
+                           optimizers::Optimizer& optimizer);
 
     Options options_;
     int replica_;  // of data parallelism
     PipelineStage stage_;
     GradReduction reduction_;
     std::map<PlanKey, CheckedPlan> plans_;
+    std::map<PlanKey, RecordedSteps> recorded_;
     PlanReport plan_report_;
     float grad_norm_ = 0.0f;
     std::vector<TimelineEvent> events_;

@@ -50,14 +50,11 @@ class PipelineStage {
     comm::Receiver& ReceiverFor(int stage, comm::Direction direction);
 
  private:
-    using Link = std::pair<int, comm::Direction>;  // peer, direction
-
     Options options_;
     PipelineShape shape_;
     std::shared_ptr<comm::ProcessGroup> group_;
     Device device_;
-    std::map<Link, std::unique_ptr<comm::Sender>> senders_;
-    std::map<Link, std::unique_ptr<comm::Receiver>> receivers_;
+    comm::LinkEnds links_;
 };
 
 }  // namespace infini_train::nn::parallel

@@ -1,7 +1,6 @@
 #include "infini_train/include/nn/parallel/pp/grad_reduction.h"
 
 #include <algorithm>
-#include <bit>
 #include <map>
 #include <unordered_set>
 #include <utility>
@@ -19,6 +18,14 @@
 namespace infini_train::nn::parallel {
 namespace {
 
+std::vector<const Tensor*> Pointers(const TensorList& tensors) {
+    std::vector<const Tensor*> pointers;
+    for (const std::shared_ptr<Tensor>& tensor : tensors) {
+        pointers.push_back(tensor.get());
+    }
+    return pointers;
+}
+
 /// The gradient to be summed with that of a copy; one that no micro-batch reached is 0.
 std::shared_ptr<Tensor> GradOrZeros(Tensor& parameter) {
     if (parameter.grad() == nullptr) {
@@ -29,19 +36,13 @@ std::shared_ptr<Tensor> GradOrZeros(Tensor& parameter) {
 
 }  // namespace
 
-void LossTotal::Add(const Tensor& sum_of_microbatch, const Tensor& count_of_microbatch) {
-    sum += static_cast<double>(sum_of_microbatch.ToVector<float>()[0]);
-    count += count_of_microbatch.ToVector<int64_t>()[0];
-}
-
 GradReduction::GradReduction(const PipelineStage& stage, const comm::Mesh& mesh)
     : chunks_(stage.chunks()),
       shape_(stage.ShapeFor(1)),
       last_rank_(stage.last_rank()),
       pipeline_(mesh.pipeline),
       data_(mesh.data),
-      device_(mesh.device),
-      host_(MakeCpuDevice()) {
+      device_(mesh.device) {
     CHECK_NOTNULL(data_.get());
     const std::vector<InventoryEntry> inventory = TakeInventory(stage);
     FindShared(inventory);
@@ -160,18 +161,13 @@ void GradReduction::ReduceReplicas() {
     data_->AllReduceSum(grads);
 }
 
-LossTotal GradReduction::ReduceLoss(const LossTotal& own) const {
-    const auto total = Tensor::FromVector(std::vector<int64_t>{std::bit_cast<int64_t>(own.sum), own.count}, {2}, host_);
+kernels::LossMean GradReduction::ReduceLoss(const TensorList& sums, const TensorList& counts) const {
+    const auto total = Tensor::Empty({2}, DataType::kInt64, device_);
+    kernels::loss_total(device_.type, Pointers(sums), Pointers(counts), *total);
     pipeline_->Broadcast(*total, last_rank_);
-    const auto by_replica = Tensor::Empty({data_->size(), 2}, DataType::kInt64, host_);
+    const auto by_replica = Tensor::Empty({data_->size(), 2}, DataType::kInt64, device_);
     data_->AllGather(*total, *by_replica);
-    const std::vector<int64_t> values = by_replica->ToVector<int64_t>();
-    LossTotal sum;
-    for (size_t replica = 0; replica < values.size() / 2; ++replica) {
-        sum.sum += std::bit_cast<double>(values[2 * replica]);
-        sum.count += values[2 * replica + 1];
-    }
-    return sum;
+    return kernels::loss_mean(device_.type, *by_replica);
 }
 
 optimizers::GradScale GradReduction::Scale(const optimizers::Optimizer& optimizer, const Tensor& num_valid,
@@ -197,6 +193,19 @@ optimizers::GradScale GradReduction::Scale(const optimizers::Optimizer& optimize
     pipeline_->AllReduceSum({squared_sums});
     auto [norm, scale] = kernels::grad_scale(device_.type, *squared_sums, num_valid, max_norm);
     return {.norm = std::move(norm), .scale = std::move(scale)};
+}
+
+std::vector<float> GradReduction::Read(const TensorList& scalars) const {
+    const auto gathered = Tensor::Empty({static_cast<int64_t>(scalars.size())}, DataType::kFloat32, device_);
+    for (size_t i = 0; i < scalars.size(); ++i) {
+        const auto place = static_cast<int64_t>(i);
+        gathered->Slice(place, place + 1)->CopyFrom(*scalars[i]);
+    }
+    std::vector<float> values = gathered->ToVector<float>();
+    // What a collective left on the device is only valid when no rank failed.
+    pipeline_->ThrowIfFailed();
+    data_->ThrowIfFailed();
+    return values;
 }
 
 }  // namespace infini_train::nn::parallel

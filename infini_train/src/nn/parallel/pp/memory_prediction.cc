@@ -59,12 +59,19 @@ class ImaginedGroup : public comm::ProcessGroup {
     std::shared_ptr<comm::ProcessGroup> Split(int /*color*/) override {
         return std::make_shared<ImaginedGroup>(rank(), size(), device_, texts_);
     }
-    std::unique_ptr<comm::Sender> OpenSender(int /*peer*/, comm::Direction /*direction*/) override {
-        return std::make_unique<SilentSender>();
+    comm::LinkEnds OpenLinks(const std::vector<comm::Link>& links) override {
+        comm::LinkEnds ends;
+        for (const comm::Link& link : links) {
+            if (link.from == rank()) {
+                ends.senders[{link.to, link.direction}] = std::make_unique<SilentSender>();
+            }
+            if (link.to == rank()) {
+                ends.receivers[{link.from, link.direction}] = std::make_unique<EmptyReceiver>(device_);
+            }
+        }
+        return ends;
     }
-    std::unique_ptr<comm::Receiver> OpenReceiver(int /*peer*/, comm::Direction /*direction*/) override {
-        return std::make_unique<EmptyReceiver>(device_);
-    }
+    void ThrowIfFailed() override {}
 
  private:
     static std::vector<int> Ranks(int size) {
@@ -162,13 +169,13 @@ int64_t PeakBytesOfTraining(const MemoryQuery& query, ImaginedRank& rank, GradRe
         }
     }
     const std::shared_ptr<optimizers::Optimizer> optimizer = query.make_optimizer(parameters);
-    const auto num_valid = Tensor::Empty({1}, DataType::kInt64, rank.device);
     for (int step = 0; step < 2; ++step) {
         const StepData data = ImaginedStep(query, boundaries, rank.device);
         reduction.Clear();
         const StepOutput output = query.schedule->StepMicrobatches(*rank.stage, plan, data);
+        const kernels::LossMean loss = reduction.ReduceLoss(output.loss_sums, output.loss_counts);
         reduction.ReduceTied();
-        optimizer->Step(*reduction.Scale(*optimizer, *num_valid, 0.0f).scale);
+        optimizer->Step(*reduction.Scale(*optimizer, *loss.num_valid, 0.0f).scale);
     }
     return rank.device.allocator->stats().peak_bytes;
 }

@@ -8,6 +8,7 @@
 #include "infini_train/include/autograd/engine.h"
 #include "infini_train/include/autograd/grad_mode.h"
 #include "infini_train/include/autograd/weight_grad_queue.h"
+#include "infini_train/include/core/profile_range.h"
 #include "infini_train/include/nn/parallel/pp/send_recv.h"
 
 namespace infini_train::nn::parallel {
@@ -35,6 +36,7 @@ class PlanRun {
         : stage_(stage),
           data_(data),
           num_microbatches_(data->inputs.size()),
+          shape_(stage->ShapeFor(static_cast<int>(num_microbatches_))),
           cells_(static_cast<size_t>(stage->num_chunks()) * num_microbatches_) {
         for (int chunk = 0; chunk < stage->num_chunks(); ++chunk) {
             if (stage->is_last(chunk)) {
@@ -43,6 +45,7 @@ class PlanRun {
                 output_.loss_counts.resize(num_microbatches_);
             }
         }
+        output_.begin = Now();
     }
 
     void Run(const Action& action) {
@@ -50,17 +53,23 @@ class PlanRun {
             PostReceive(action);
             return;
         }
-        TimelineEvent event = {.action = action, .wait_begin_ms = NowMs()};
-        start_ms_ = event.wait_begin_ms;
+        const ProfileRange range(ToString(action, shape_, stage_->rank()));
+        start_ = Now();
+        ActionTimes times = {.action = action, .wait_begin = start_};
         Compute(action);
-        event.start_ms = start_ms_;
-        event.end_ms = NowMs();
-        output_.events.push_back(event);
+        times.start = start_;
+        times.end = Now();
+        output_.times.push_back(times);
     }
 
     StepOutput TakeOutput() { return std::move(output_); }
 
  private:
+    Moment Now() const {
+        Stream* const stream = data_->measures ? StreamOf(stage_->device()) : nullptr;
+        return {.host_ms = NowMs(), .event = stream == nullptr ? nullptr : stream->Record(/*with_time=*/true)};
+    }
+
     Cell& CellOf(const Action& action) {
         return cells_[static_cast<size_t>(action.chunk) * num_microbatches_ + static_cast<size_t>(action.microbatch)];
     }
@@ -99,7 +108,7 @@ class PlanRun {
     /// A message, and until when this rank waited for it.
     std::shared_ptr<Tensor> Take(std::unique_ptr<comm::PendingReceive> receive) {
         std::shared_ptr<Tensor> message = receive->Wait();
-        start_ms_ = NowMs();
+        start_ = Now();
         return message;
     }
 
@@ -137,7 +146,7 @@ class PlanRun {
         const std::unique_ptr<comm::PendingReceive> receive = std::move(cell->input);
         std::shared_ptr<Tensor> x =
             IRecv(*receive, [sender, tag](std::shared_ptr<Tensor> grad) { sender->Send(std::move(grad), tag); });
-        start_ms_ = NowMs();
+        start_ = Now();
         return x;
     }
 
@@ -148,9 +157,9 @@ class PlanRun {
         CHECK(loss[0]->num_elements() == 1 && loss[0]->dtype() == DataType::kFloat32)
             << "a loss is one float32, not " << infini_train::ToString(loss[0]->shape()) << " "
             << Name(loss[0]->dtype());
-        output_.loss_sums[microbatch] = loss[0]->Detach();
+        output_.loss_sums[microbatch] = loss[0]->View({1});
         output_.loss_counts[microbatch] =
-            loss.size() == 2 ? loss[1]->Detach() : Tensor::FromVector(std::vector<int64_t>{1}, {1}, loss[0]->device());
+            loss.size() == 2 ? loss[1]->View({1}) : Tensor::FromVector(std::vector<int64_t>{1}, {1}, loss[0]->device());
         return loss[0];
     }
 
@@ -164,9 +173,10 @@ class PlanRun {
     PipelineStage* stage_;
     const StepData* data_;
     size_t num_microbatches_;
+    PipelineShape shape_;
     std::vector<Cell> cells_;
     StepOutput output_;
-    double start_ms_ = 0.0;  // of the computation of the action that runs
+    Moment start_;  // of the computation of the action that runs
 };
 
 }  // namespace
@@ -192,21 +202,45 @@ StepOutput PipelineSchedule::StepMicrobatches(PipelineStage& stage, const Action
 StepResult PipelineSchedule::Step(PipelineStage& stage, GradReduction& reduction, const ActionList& plan,
                                   const StepData& data, optimizers::Optimizer& optimizer, const StepOptions& options,
                                   std::vector<TimelineEvent>* events) const {
+    const StepGradients gradients = ComputeGradients(stage, reduction, plan, data, optimizer, options);
+    const StepResult result = ApplyGradients(reduction, gradients, optimizer);
+    *events = TimelineEvents(gradients.output);
+    return result;
+}
+
+StepGradients PipelineSchedule::ComputeGradients(PipelineStage& stage, GradReduction& reduction, const ActionList& plan,
+                                                 const StepData& data, const optimizers::Optimizer& optimizer,
+                                                 const StepOptions& options) const {
     CHECK_NOTNULL(data.loss_fn.get());
     reduction.Clear();
-    StepOutput output = StepMicrobatches(stage, plan, data);
-    LossTotal own;
-    for (size_t m = 0; m < output.loss_sums.size(); ++m) {
-        own.Add(*output.loss_sums[m], *output.loss_counts[m]);
-    }
-    const LossTotal total = reduction.ReduceLoss(own);
+    StepGradients gradients = {.output = StepMicrobatches(stage, plan, data)};
+    gradients.loss = reduction.ReduceLoss(gradients.output.loss_sums, gradients.output.loss_counts);
     reduction.ReduceTied();
     reduction.ReduceReplicas();
-    const auto num_valid = Tensor::FromVector(std::vector<int64_t>{total.count}, {1}, stage.device());
-    const optimizers::GradScale grad = reduction.Scale(optimizer, *num_valid, options.max_norm);
-    optimizer.Step(*grad.scale);
-    *events = std::move(output.events);
-    return {.loss = total.mean(), .grad_norm = grad.norm->ToVector<float>()[0]};
+    gradients.grad = reduction.Scale(optimizer, *gradients.loss.num_valid, options.max_norm);
+    return gradients;
+}
+
+StepResult PipelineSchedule::ApplyGradients(const GradReduction& reduction, const StepGradients& gradients,
+                                            optimizers::Optimizer& optimizer) {
+    optimizer.Step(*gradients.grad.scale);
+    const std::vector<float> results = reduction.Read({gradients.loss.mean, gradients.grad.norm});
+    return {.loss = results[0], .grad_norm = results[1]};
+}
+
+std::vector<TimelineEvent> TimelineEvents(const StepOutput& output) {
+    const Moment& begin = output.begin;
+    const auto ms = [&begin](const Moment& moment) {
+        return moment.event == nullptr ? moment.host_ms : begin.host_ms + moment.event->MsSince(*begin.event);
+    };
+    std::vector<TimelineEvent> events;
+    for (const ActionTimes& times : output.times) {
+        events.push_back({.action = times.action,
+                          .wait_begin_ms = ms(times.wait_begin),
+                          .start_ms = ms(times.start),
+                          .end_ms = ms(times.end)});
+    }
+    return events;
 }
 
 std::vector<ActionList> ForwardOnlyPlans(const PipelineShape& shape) {

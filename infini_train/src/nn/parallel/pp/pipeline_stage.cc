@@ -1,5 +1,8 @@
 #include "infini_train/include/nn/parallel/pp/pipeline_stage.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "glog/logging.h"
 
 #include "infini_train/include/common/error.h"
@@ -29,25 +32,19 @@ PipelineStage::PipelineStage(Options options, const comm::Mesh& mesh)
         CHECK_NOTNULL(chunk.get());
     }
     shape_ = {.num_ranks = group_->size(), .num_chunks = num_chunks(), .rank_of_stage = options_.rank_of_stage};
-    for (int chunk = 0; chunk < num_chunks(); ++chunk) {
-        const int stage = StageOf(chunk);
-        for (const Direction direction : {Direction::kForward, Direction::kBackward}) {
-            const int after = StageAfter(stage, direction);
-            if (0 <= after && after < num_stages()) {
-                const Link link = {shape_.RankOf(after), direction};
-                if (!senders_.contains(link)) {
-                    senders_[link] = group_->OpenSender(link.first, direction);
-                }
-            }
-            const int before = StageBefore(stage, direction);
-            if (0 <= before && before < num_stages()) {
-                const Link link = {shape_.RankOf(before), direction};
-                if (!receivers_.contains(link)) {
-                    receivers_[link] = group_->OpenReceiver(link.first, direction);
-                }
+    // Of all ranks, in one order: opening them is collective.
+    std::vector<comm::Link> links;
+    for (int stage = 0; stage + 1 < num_stages(); ++stage) {
+        const int rank = shape_.RankOf(stage);
+        const int next = shape_.RankOf(stage + 1);
+        for (const comm::Link& link :
+             {comm::Link{rank, next, Direction::kForward}, comm::Link{next, rank, Direction::kBackward}}) {
+            if (std::find(links.begin(), links.end(), link) == links.end()) {
+                links.push_back(link);
             }
         }
     }
+    links_ = group_->OpenLinks(links);
 }
 
 PipelineShape PipelineStage::ShapeFor(int num_microbatches) const {
@@ -68,11 +65,11 @@ TensorList PipelineStage::ForwardOneChunk(const TensorList& inputs, int chunk) {
 }
 
 comm::Sender& PipelineStage::SenderFrom(int stage, Direction direction) {
-    return *senders_.at({shape_.RankOf(StageAfter(stage, direction)), direction});
+    return *links_.senders.at({shape_.RankOf(StageAfter(stage, direction)), direction});
 }
 
 comm::Receiver& PipelineStage::ReceiverFor(int stage, Direction direction) {
-    return *receivers_.at({shape_.RankOf(StageBefore(stage, direction)), direction});
+    return *links_.receivers.at({shape_.RankOf(StageBefore(stage, direction)), direction});
 }
 
 }  // namespace infini_train::nn::parallel

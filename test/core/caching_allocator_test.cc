@@ -1,4 +1,4 @@
-#include "infini_train/include/core/allocator.h"
+#include "infini_train/include/core/caching_allocator.h"
 
 #include <cstdint>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "infini_train/include/comm/local_ranks.h"
+#include "infini_train/include/comm/run_ranks.h"
 
 #include <omp.h>
 #include <pthread.h>
@@ -27,7 +27,7 @@ namespace {
 
 constexpr double kTimeoutS = 60.0;  // longer than a test may take: nobody is saved by it
 
-LocalRanksOptions Ranks(int num_ranks) {
+RanksOptions Ranks(int num_ranks) {
     return {.shape = {.pipeline = num_ranks}, .timeout_s = kTimeoutS};
 }
 
@@ -35,12 +35,12 @@ void ThrowBadInput() {
     throw Error({.where = "file", .what = "is bad"});
 }
 
-TEST(RunLocalRanks, GivesEachRankAPlaceAndADevice) {
+TEST(RunRanks, GivesEachRankAPlaceAndADevice) {
     for (const int num_ranks : {1, 2, 3, 4}) {
         std::mutex mutex;
         std::set<int> ranks;
         std::set<std::shared_ptr<Allocator>> allocators;
-        RunLocalRanks(Ranks(num_ranks), [&](const Mesh& mesh) {
+        RunRanks(Ranks(num_ranks), [&](const Mesh& mesh) {
             EXPECT_EQ(mesh.position.pipeline, mesh.rank);
             EXPECT_EQ(mesh.world->size(), num_ranks);
             const std::lock_guard lock(mutex);
@@ -52,35 +52,35 @@ TEST(RunLocalRanks, GivesEachRankAPlaceAndADevice) {
     }
 }
 
-TEST(RunLocalRanks, NamesItsThreads) {
-    RunLocalRanks(Ranks(2), [](const Mesh& mesh) {
+TEST(RunRanks, NamesItsThreads) {
+    RunRanks(Ranks(2), [](const Mesh& mesh) {
         std::array<char, 16> name = {};
         pthread_getname_np(pthread_self(), name.data(), name.size());
         EXPECT_EQ(std::string(name.data()), "rank " + std::to_string(mesh.rank));
     });
 }
 
-TEST(RunLocalRanks, RunsASingleRankOnTheCallingThread) {
+TEST(RunRanks, RunsASingleRankOnTheCallingThread) {
     const std::thread::id caller = std::this_thread::get_id();
     const test::NumThreadsGuard two(2);
-    LocalRanksOptions options = Ranks(1);
+    RanksOptions options = Ranks(1);
     options.threads_per_rank = 3;
-    RunLocalRanks(options, [&](const Mesh&) {
+    RunRanks(options, [&](const Mesh&) {
         EXPECT_EQ(std::this_thread::get_id(), caller);
         EXPECT_EQ(omp_get_max_threads(), 3);
     });
     EXPECT_EQ(omp_get_max_threads(), 2);
-    EXPECT_EQ(ErrorOf([&] { RunLocalRanks(options, [](const Mesh&) { ThrowBadInput(); }); }), "file: is bad");
+    EXPECT_EQ(ErrorOf([&] { RunRanks(options, [](const Mesh&) { ThrowBadInput(); }); }), "file: is bad");
     EXPECT_EQ(omp_get_max_threads(), 2);
 }
 
-TEST(RunLocalRanks, SharesTheCores) {
+TEST(RunRanks, SharesTheCores) {
     cpu_set_t cores;
     ASSERT_EQ(sched_getaffinity(0, sizeof(cores), &cores), 0);
     const test::NumThreadsGuard all(CPU_COUNT(&cores));
     for (const int num_ranks : {1, 2, 3, 4}) {
         std::vector<int> num_threads(static_cast<size_t>(num_ranks));
-        RunLocalRanks(Ranks(num_ranks),
+        RunRanks(Ranks(num_ranks),
                       [&](const Mesh& mesh) { num_threads[static_cast<size_t>(mesh.rank)] = omp_get_max_threads(); });
         int sum = 0;
         for (const int count : num_threads) {
@@ -92,18 +92,18 @@ TEST(RunLocalRanks, SharesTheCores) {
     }
 }
 
-TEST(RunLocalRanks, TakesNoMoreThreadsThanTheCallerHas) {
+TEST(RunRanks, TakesNoMoreThreadsThanTheCallerHas) {
     const test::NumThreadsGuard one(1);
-    RunLocalRanks(Ranks(1), [](const Mesh&) { EXPECT_EQ(omp_get_max_threads(), 1); });
-    RunLocalRanks(Ranks(2), [](const Mesh&) { EXPECT_EQ(omp_get_max_threads(), 1); });
-    LocalRanksOptions options = Ranks(2);
+    RunRanks(Ranks(1), [](const Mesh&) { EXPECT_EQ(omp_get_max_threads(), 1); });
+    RunRanks(Ranks(2), [](const Mesh&) { EXPECT_EQ(omp_get_max_threads(), 1); });
+    RanksOptions options = Ranks(2);
     options.threads_per_rank = 2;
-    RunLocalRanks(options, [](const Mesh&) { EXPECT_EQ(omp_get_max_threads(), 2); });
+    RunRanks(options, [](const Mesh&) { EXPECT_EQ(omp_get_max_threads(), 2); });
 }
 
-TEST(RunLocalRanks, KeepsTextAndExitCodeOfTheFirstError) {
+TEST(RunRanks, KeepsTextAndExitCodeOfTheFirstError) {
     try {
-        RunLocalRanks(Ranks(4), [](const Mesh& mesh) {
+        RunRanks(Ranks(4), [](const Mesh& mesh) {
             if (mesh.rank == 2) {
                 ThrowBadInput();
             }
@@ -117,10 +117,10 @@ TEST(RunLocalRanks, KeepsTextAndExitCodeOfTheFirstError) {
     }
 }
 
-TEST(RunLocalRanks, MakesAnErrorOfAnyException) {
+TEST(RunRanks, MakesAnErrorOfAnyException) {
     for (const int num_ranks : {1, 3}) {
         try {
-            RunLocalRanks(Ranks(num_ranks), [&](const Mesh& mesh) {
+            RunRanks(Ranks(num_ranks), [&](const Mesh& mesh) {
                 if (mesh.rank == num_ranks - 1) {
                     throw std::bad_alloc();
                 }
@@ -142,7 +142,7 @@ struct Wait {
 std::vector<Wait> AllWaits() {
     const auto scalar = [](const Mesh& mesh) { return Tensor::Zeros({}, DataType::kFloat32, mesh.device); };
     return {
-        {[](const Mesh& mesh) { mesh.world->OpenReceiver(1, Direction::kForward)->Post({})->Wait(); },
+        {[](const Mesh& mesh) { OpenReceiver(*mesh.world, 1, Direction::kForward)->Post({})->Wait(); },
          "forward of micro-batch 0 for stage 0 [] float32 from rank 1"},
         {[=](const Mesh& mesh) { mesh.world->AllReduceSum({scalar(mesh)}); }, "rank 1 in all-reduce of ranks 0, 1"},
         {[=](const Mesh& mesh) {
@@ -157,14 +157,14 @@ std::vector<Wait> AllWaits() {
     };
 }
 
-TEST(RunLocalRanks, EndsEveryKindOfWaitWhenARankFails) {
+TEST(RunRanks, EndsEveryKindOfWaitWhenARankFails) {
     for (const Wait& wait : AllWaits()) {
         for (const bool fails_late : {false, true}) {
             std::atomic<bool> waits = false;
             std::string text;
             const auto start = std::chrono::steady_clock::now();
             const std::string first = ErrorOf([&] {
-                RunLocalRanks(Ranks(2), [&](const Mesh& mesh) {
+                RunRanks(Ranks(2), [&](const Mesh& mesh) {
                     if (mesh.rank == 0) {
                         waits = true;
                         waits.notify_all();
@@ -185,9 +185,9 @@ TEST(RunLocalRanks, EndsEveryKindOfWaitWhenARankFails) {
     }
 }
 
-TEST(RunLocalRanks, ShowsTheFirstErrorEvenWhenAnotherFollows) {
+TEST(RunRanks, ShowsTheFirstErrorEvenWhenAnotherFollows) {
     EXPECT_EQ(ErrorOf([] {
-                  RunLocalRanks(Ranks(2), [](const Mesh& mesh) {
+                  RunRanks(Ranks(2), [](const Mesh& mesh) {
                       if (mesh.rank == 1) {
                           throw Error({.what = "first"});
                       }
@@ -199,31 +199,31 @@ TEST(RunLocalRanks, ShowsTheFirstErrorEvenWhenAnotherFollows) {
               "[rank 1] first");
 }
 
-TEST(RunLocalRanks, LetsARankHaveWhatIsThereAfterAFailure) {
+TEST(RunRanks, LetsARankHaveWhatIsThereAfterAFailure) {
     ErrorOf([] {
-        RunLocalRanks(Ranks(2), [](const Mesh& mesh) {
+        RunRanks(Ranks(2), [](const Mesh& mesh) {
             if (mesh.rank == 1) {
                 ThrowBadInput();
             }
             EXPECT_NE(ErrorOf([&] { mesh.world->Barrier(); }), "");
-            const auto receiver = mesh.world->OpenReceiver(0, Direction::kForward);
-            mesh.world->OpenSender(0, Direction::kForward)->Send(Tensor::Zeros({5}, DataType::kInt32, mesh.device), {});
+            const auto receiver = OpenReceiver(*mesh.world, 0, Direction::kForward);
+            OpenSender(*mesh.world, 0, Direction::kForward)->Send(Tensor::Zeros({5}, DataType::kInt32, mesh.device), {});
             EXPECT_EQ(ErrorOf([&] { receiver->Post({.shape = {5}, .dtype = DataType::kInt32})->Wait(); }), "");
         });
     });
 }
 
-TEST(RunLocalRanks, FreesTheMemoryOfRanksThatFailed) {
+TEST(RunRanks, FreesTheMemoryOfRanksThatFailed) {
     std::mutex mutex;
     std::vector<std::weak_ptr<Allocator>> allocators;
     EXPECT_NE(ErrorOf([&] {
-                  RunLocalRanks(Ranks(3), [&](const Mesh& mesh) {
+                  RunRanks(Ranks(3), [&](const Mesh& mesh) {
                       {
                           const std::lock_guard lock(mutex);
                           allocators.push_back(mesh.device.allocator);
                       }
-                      const auto sender = mesh.world->OpenSender((mesh.rank + 1) % 3, Direction::kForward);
-                      const auto receiver = mesh.world->OpenReceiver((mesh.rank + 2) % 3, Direction::kForward);
+                      const auto sender = OpenSender(*mesh.world, (mesh.rank + 1) % 3, Direction::kForward);
+                      const auto receiver = OpenReceiver(*mesh.world, (mesh.rank + 2) % 3, Direction::kForward);
                       const auto first = receiver->Post({.shape = {5}});
                       const auto second = receiver->Post({.shape = {5}});
                       sender->Send(Tensor::Zeros({5}, DataType::kFloat32, mesh.device), {});
@@ -242,8 +242,8 @@ TEST(RunLocalRanks, FreesTheMemoryOfRanksThatFailed) {
     }
 }
 
-TEST(RunLocalRanksDeathTest, EndsTheProcessWhenARankDoesNotEnd) {
-    LocalRanksOptions options = Ranks(3);
+TEST(RunRanksDeathTest, EndsTheProcessWhenARankDoesNotEnd) {
+    RanksOptions options = Ranks(3);
     options.grace_s = 0.2;
     const auto never_ends = [](const Mesh& mesh) {
         if (mesh.rank == 1) {
@@ -253,12 +253,12 @@ TEST(RunLocalRanksDeathTest, EndsTheProcessWhenARankDoesNotEnd) {
             std::this_thread::sleep_for(std::chrono::milliseconds(10));
         }
     };
-    EXPECT_EXIT(RunLocalRanks(options, never_ends), testing::ExitedWithCode(2), "^\\[rank 1\\] file: is bad\n");
+    EXPECT_EXIT(RunRanks(options, never_ends), testing::ExitedWithCode(2), "^\\[rank 1\\] file: is bad\n");
 }
 
-TEST(RunLocalRanksDeathTest, RefusesNoRanks) {
-    EXPECT_DEATH(RunLocalRanks({.shape = {.data = 0}}, [](const Mesh&) {}), "1 x 0 x 1 ranks");
-    EXPECT_DEATH(RunLocalRanks({.timeout_s = 0.0}, [](const Mesh&) {}), "timeout_s");
+TEST(RunRanksDeathTest, RefusesNoRanks) {
+    EXPECT_DEATH(RunRanks({.shape = {.data = 0}}, [](const Mesh&) {}), "1 x 0 x 1 ranks");
+    EXPECT_DEATH(RunRanks({.timeout_s = 0.0}, [](const Mesh&) {}), "timeout_s");
 }
 
 }  // namespace

@@ -1,0 +1,155 @@
+#include "infini_train/src/comm/rendezvous.h"
+
+#include <sys/socket.h>
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+#include "infini_train/src/comm/control_plane.h"
+#include "infini_train/src/comm/socket.h"
+#include "test/comm/processes.h"
+
+namespace infini_train::comm {
+namespace {
+
+TEST(Rendezvous, MeetsAtNamesAndAtAddressesOfBothVersions) {
+    for (const char* address : {"127.0.0.1", "localhost", "::1", "0.0.0.0"}) {
+        SCOPED_TRACE(address);
+        const int port = FreePort();
+        if (std::string(address) == "::1" && Descriptor(socket(AF_INET6, SOCK_STREAM, 0)).fd() < 0) {
+            continue;  // a host without version 6
+        }
+        const auto errors = Together(2, [&](int index) {
+            ProcessPlace place = Place(index, 2, port);
+            place.master_address = address;
+            ControlPlane::Connect(place, {.timeout_s = kTimeoutS})->Leave();
+        });
+        EXPECT_EQ(errors, std::vector<std::string>(2));
+    }
+}
+
+TEST(Rendezvous, WaitsForAProcess0ThatComesLast) {
+    const int port = FreePort();
+    const auto errors = Together(2, [&](int index) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(index == 0 ? 300 : 0));
+        ControlPlane::Connect(Place(index, 2, port), {.timeout_s = kTimeoutS})->Leave();
+    });
+    EXPECT_EQ(errors, std::vector<std::string>(2));
+}
+
+TEST(Rendezvous, NamesTheLineThatDiffersOnAllProcesses) {
+    const int port = FreePort();
+    const auto errors = Together(3, [&](int index) {
+        const std::string rate = index == 2 ? "0.2" : "0.1";
+        ControlPlane::Connect(Place(index, 3, port),
+                              {.timeout_s = kTimeoutS, .fingerprint = "version=1\nlearning_rate=" + rate + "\nseed=3"});
+    });
+    ExpectSame(errors, "process 2 (" + HostName() + ") was started otherwise than process 0 (" + HostName() +
+                           "): learning_rate=0.2 there, learning_rate=0.1 here");
+}
+
+TEST(Rendezvous, NamesALineThatOneDoesNotHave) {
+    const int port = FreePort();
+    const auto errors = Together(2, [&](int index) {
+        ControlPlane::Connect(Place(index, 2, port),
+                              {.timeout_s = kTimeoutS, .fingerprint = index == 0 ? "a=1\nb=2\nc=3" : "a=1"});
+    });
+    ExpectSame(errors, "no b there, b=2 here (and 1 more line)");
+}
+
+TEST(Rendezvous, NamesAProcessThatComesTwice) {
+    const int port = FreePort();
+    const auto errors = Together(
+        3, [&](int index) { ControlPlane::Connect(Place(index == 0 ? 0 : 1, 3, port), {.timeout_s = kTimeoutS}); });
+    ExpectSame(errors, "process 1 (" + HostName() + ") came twice, the other is on " + HostName());
+}
+
+TEST(Rendezvous, NamesAProcessOfAnotherNumberOfProcesses) {
+    const int port = FreePort();
+    const auto errors =
+        Together(2, [&](int index) { ControlPlane::Connect(Place(index, 2 + index, port), {.timeout_s = kTimeoutS}); });
+    ExpectSame(errors, "process 1 (" + HostName() + ") was started as one of 3 processes, process 0 (" + HostName() +
+                           ") as one of 2");
+}
+
+TEST(Rendezvous, NamesTheProcessesThatDoNotCome) {
+    const int port = FreePort();
+    const auto errors =
+        Together(2, [&](int index) { ControlPlane::Connect(Place(index, 4, port), {.timeout_s = 0.5}); });
+    ExpectSame(errors, "process 2 and 3 of 4 did not come to 127.0.0.1 port " + std::to_string(port) + " within 0.5 s");
+}
+
+TEST(Rendezvous, SaysThatProcess0WasNotReached) {
+    const int port = FreePort();
+    const auto begin = std::chrono::steady_clock::now();
+    const auto errors = Together(1, [&](int) { ControlPlane::Connect(Place(1, 2, port), {.timeout_s = 0.3}); });
+    ExpectContains(errors[0], "process 1: process 0 at 127.0.0.1 port " + std::to_string(port) +
+                                  " was not reached within 0.3 s: Connection refused");
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+}
+
+TEST(Rendezvous, NamesAPortThatIsTaken) {
+    const int port = FreePort();
+    const Descriptor other = Listen("127.0.0.1", port);
+    const auto errors = Together(2, [&](int index) {
+        // Not process 0's error: to process 1 the other program does not answer.
+        ControlPlane::Connect(Place(index, 2, port), {.timeout_s = 0.3});
+    });
+    ExpectContains(errors[0], "port " + std::to_string(port) + " is taken");
+    ExpectContains(errors[1], "takes connections, but does not answer");
+}
+
+TEST(Rendezvous, LetsStrangersComeWithoutHarm) {
+    const int port = FreePort();
+    std::vector<Descriptor> strangers;
+    const auto errors = Together(2, [&](int index) {
+        if (index == 1) {
+            // One that says what is no mark of ours, one that ends in its middle, one that claims a long message, and
+            // one that says nothing.
+            for (const std::string& bytes : {std::string("GET / HTTP/1.1\r\n\r\n"), std::string("\x01inf"),
+                                             std::string("\x01infini\n\xff\xff\xff\xff\x01", 13),
+                                             std::string("\x01infini\n\0\0\0\0\x01", 13), std::string()}) {
+                std::string problem;
+                std::optional<Descriptor> stranger;
+                while (!(stranger = TryConnect("127.0.0.1", port, 1.0, &problem)).has_value()) {
+                    std::this_thread::yield();
+                }
+                ASSERT_EQ(send(stranger->fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
+                          static_cast<ssize_t>(bytes.size()));
+                strangers.push_back(*std::move(stranger));
+            }
+            strangers.erase(strangers.begin() + 1);
+        }
+        const auto plane = ControlPlane::Connect(Place(index, 2, port), {.timeout_s = kTimeoutS});
+        EXPECT_EQ(plane->ExchangeText("x").size(), 2u);
+        plane->Leave();
+    });
+    EXPECT_EQ(errors, std::vector<std::string>(2));
+}
+
+TEST(Rendezvous, KeepsRunsApartByTheirJobId) {
+    const int port = FreePort();
+    const auto errors = Together(3, [&](int thread) {
+        ProcessPlace place = Place(thread == 0 ? 0 : 1, 2, port);
+        if (thread == 2) {
+            place.job_id = "other";
+        }
+        // The process of the other run tries for half a second; the run itself waits for its own for a second.
+        if (thread == 1) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+        }
+        ControlPlane::Connect(place, {.timeout_s = thread == 2 ? 0.5 : kTimeoutS})->Leave();
+    });
+    EXPECT_EQ(errors[0], "");
+    EXPECT_EQ(errors[1], "");
+    ExpectContains(errors[2], "belongs to another run (its job id is 'test', ours 'other')");
+}
+
+}  // namespace
+}  // namespace infini_train::comm

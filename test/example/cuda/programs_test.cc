@@ -1,0 +1,143 @@
+// The programs on one GPU: ranks as threads over the copy transport and as processes over NCCL learn, to the bit, what
+// one rank does.
+
+#include <cstdint>
+#include <sstream>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+#include "test/support/cuda_compare.h"
+#include "test/support/run_program.h"
+
+namespace infini_train::test {
+namespace {
+
+using nlohmann::json;
+
+constexpr unsigned kLimitS = 110;  // eight processes start NCCL on one GPU
+
+/// A text of so many bytes, in which neighbours have something to do with each other.
+std::string WriteText(const TemporaryFolder& folder, size_t num_bytes) {
+    std::string text(num_bytes, ' ');
+    uint32_t state = 1;
+    for (size_t i = 0; i < num_bytes; ++i) {
+        state = state * 1664525u + 1013904223u;
+        text[i] = static_cast<char>('a' + (i % 7 + (state >> 24) % 4));
+    }
+    WriteTextFile(folder.File("text.txt"), text);
+    return folder.File("text.txt");
+}
+
+std::vector<std::string> TrainingFlags(const TemporaryFolder& folder, const std::string& dtype) {
+    // A message is 64 x 160 x 128 elements: over 4 MiB in float32, which NCCL does not hide in a buffer.
+    return {"--model", "tiny", "--input_bin", WriteText(folder, 210000), "--device", "cuda", "--dtype", dtype,
+            "--batch_size", "64", "--sequence_length", "160", "--total_batch_size", "40960", "--num_iteration", "5",
+            "--grad_clip", "0.5", "--metrics_file", folder.File("metrics.jsonl")};
+}
+
+/// Loss and norm of each step, as printed: floats that read back to the same bits.
+std::vector<std::string> NumbersOf(const std::string& metrics_path) {
+    std::vector<std::string> numbers;
+    std::istringstream lines(ReadTextFile(metrics_path));
+    for (std::string line; std::getline(lines, line);) {
+        const json step = json::parse(line);
+        numbers.push_back(step.at("loss").dump() + " " + step.at("grad_norm").dump());
+    }
+    return numbers;
+}
+
+std::vector<std::string> Train(const std::string& program, std::vector<std::string> launcher, const std::string& dtype,
+                               const std::vector<std::string>& more) {
+    const TemporaryFolder folder;
+    std::vector<std::string> words = TrainingFlags(folder, dtype);
+    words.insert(words.end(), more.begin(), more.end());
+    std::string started = program;
+    if (!launcher.empty()) {
+        started = launcher.front();
+        launcher.erase(launcher.begin());
+        launcher.push_back(std::string(INFINI_BINARY_DIR) + "/" + program);
+        words.insert(words.begin(), launcher.begin(), launcher.end());
+    }
+    const ProgramResult result = RunProgram(started, words, kLimitS);
+    EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+    return result.exit_code == 0 ? NumbersOf(folder.File("metrics.jsonl")) : std::vector<std::string>{};
+}
+
+using Case = std::tuple<const char*, const char*>;  // program, dtype
+class CudaPrograms : public testing::TestWithParam<Case> {
+ protected:
+    void SetUp() override {
+        INFINI_SKIP_WITHOUT_CUDA();
+        one_rank_ = Train(program_, {}, dtype_, {});
+        ASSERT_EQ(one_rank_.size(), 5u);
+    }
+
+    std::string program_ = std::get<0>(GetParam());
+    std::string dtype_ = std::get<1>(GetParam());
+    std::vector<std::string> one_rank_;
+};
+
+TEST_P(CudaPrograms, LearnTheSameWithRankThreads) {
+    for (const char* num_ranks : {"2", "4", "8"}) {
+        for (const char* schedule : {"gpipe", "1f1b"}) {
+            EXPECT_EQ(Train(program_, {}, dtype_,
+                            {"--pipeline_parallel", num_ranks, "--pipeline_schedule", schedule, "--transport", "copy"}),
+                      one_rank_)
+                << num_ranks << " ranks, " << schedule;
+        }
+    }
+    EXPECT_EQ(Train(program_, {}, dtype_,
+                    {"--pipeline_parallel", "2", "--pipeline_schedule", "interleaved", "--transport", "copy"}),
+              one_rank_);
+}
+
+TEST_P(CudaPrograms, LearnTheSameInARecordedStep) {
+    EXPECT_EQ(Train(program_, {}, dtype_, {"--cuda_graph"}), one_rank_);
+}
+
+TEST_P(CudaPrograms, LearnTheSameWithProcessesOverNccl) {
+    const std::string run_local = std::string(INFINI_SOURCE_DIR) + "/scripts/run_local.sh";
+    for (const char* num_ranks : {"2", "4", "8"}) {
+        EXPECT_EQ(Train(program_, {run_local, "-n", num_ranks, "--"}, dtype_,
+                        {"--pipeline_parallel", num_ranks, "--pipeline_schedule", "1f1b"}),
+                  one_rank_)
+            << num_ranks << " ranks";
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, CudaPrograms,
+                         testing::Combine(testing::Values("gpt2", "llama3"), testing::Values("float32", "bfloat16")),
+                         [](const testing::TestParamInfo<Case>& info) {
+                             return std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param);
+                         });
+
+TEST(CudaPrograms, SayHowToStartProcessesWhenNcclCannotTakeThreads) {
+    INFINI_SKIP_WITHOUT_CUDA();
+    const std::string num_ranks = std::to_string(NumGpus() + 1);
+    const TemporaryFolder folder;
+    std::vector<std::string> words = TrainingFlags(folder, "float32");
+    words.insert(words.end(), {"--nthread_per_process", num_ranks, "--transport", "nccl"});
+    const ProgramResult result = RunProgram("gpt2", words);
+    EXPECT_EQ(result.exit_code, 2) << result.out;
+    EXPECT_NE(result.err.find("scripts/run_local.sh -n " + num_ranks), std::string::npos) << result.err;
+    EXPECT_EQ(result.err.find('\n'), result.err.size() - 1) << result.err;
+}
+
+TEST(CudaPrograms, SayInOneLineWhatMemoryIsMissing) {
+    INFINI_SKIP_WITHOUT_CUDA();
+    const TemporaryFolder folder;
+    // Logits of 800 GiB.
+    const ProgramResult result =
+        RunProgram("gpt2", {"--model", "d12", "--input_bin", WriteText(folder, 4200000), "--device", "cuda",
+                            "--batch_size", "4096", "--sequence_length", "1024"});
+    EXPECT_EQ(result.exit_code, 1) << result.out;
+    EXPECT_NE(result.err.find("predicted for this rank; try a smaller --batch_size"), std::string::npos) << result.err;
+    EXPECT_EQ(result.err.find('\n'), result.err.size() - 1) << result.err;
+}
+
+}  // namespace
+}  // namespace infini_train::test
