@@ -46,7 +46,10 @@ if(INFINI_USE_NCCL)
         src/comm/nccl/nccl_communicator.cc
         src/comm/nccl/nccl_failure.cc
         src/comm/nccl/nccl_link.cc
+        src/comm/nccl/nccl_process_group.cc
         src/comm/nccl/nccl_watchdog.cc
+        src/comm/nccl/nccl_world.cc
+        src/comm/nccl/register.cc
     )
     target_link_libraries(infini_train PRIVATE ${NCCL_LIBRARY})
 endif()

@@ -242,6 +242,50 @@ void CheckRing(const Mesh& mesh, LinkEnds* ends, const std::vector<Link>& links)
     mesh.world->ThrowIfFailed();
 }
 
+/// Keeps the GPU busy for longer than a small message travels, while the host goes on.
+void Delay(const Mesh& mesh) {
+    const auto x = Tensor::Zeros({64 << 20}, DataType::kUInt8, mesh.device);
+    const auto y = Tensor::Empty(x->shape(), x->dtype(), mesh.device);
+    for (int i = 0; i < 300; ++i) {
+        y->CopyFrom(*x);
+    }
+}
+
+/// Rank 1 has other work on its GPU when a message of rank 0 comes: it may not come into memory that is still read, and
+/// nobody may read it before it is there.
+void CheckOrder(const Mesh& mesh, LinkEnds* ends, const Link& link) {
+    const Message message = MakeMessage(link, 3);
+    const auto send = [&] {
+        ends->senders.at({1, link.direction})->Send(MakeValues(message, mesh.device), message.spec.tag);
+    };
+    const auto post = [&] { return ends->receivers.at({0, link.direction})->Post(message.spec); };
+
+    mesh.world->Barrier();
+    if (mesh.rank == 0) {
+        send();
+    } else if (mesh.rank == 1) {
+        auto old = Tensor::FromVector(Numbers<float>(1000, 1), message.spec.shape, mesh.device);
+        const auto copy = Tensor::Empty(old->shape(), old->dtype(), mesh.device);
+        Delay(mesh);
+        copy->CopyFrom(*old);
+        old.reset();  // most likely the memory that the message comes into
+        CheckValues(mesh, message, *post()->Wait());
+        Expect(IsSame(*copy, Numbers<float>(1000, 1)), mesh, "what was read from memory before a receive");
+    }
+
+    mesh.world->Barrier();
+    if (mesh.rank == 0) {
+        Delay(mesh);
+        send();
+    } else if (mesh.rank == 1) {
+        const auto x = post()->Wait();
+        const auto copy = Tensor::Empty(x->shape(), x->dtype(), mesh.device);
+        copy->CopyFrom(*x);
+        CheckValues(mesh, message, *copy);
+    }
+    mesh.world->Barrier();
+}
+
 void Grid(const Mesh& mesh) {
     CheckSums<float>(mesh, *mesh.world);
     CheckSums<int64_t>(mesh, *mesh.world);
@@ -255,6 +299,9 @@ void Grid(const Mesh& mesh) {
     LinkEnds ends = mesh.world->OpenLinks(links);
     for (int step = 0; step < 3; ++step) {
         CheckRing(mesh, &ends, links);
+    }
+    if (mesh.world->size() > 1) {
+        CheckOrder(mesh, &ends, links[0]);
     }
     // A group's own links, beside those of the world, and one of each rank to itself.
     std::vector<Link> more = mesh.pipeline->size() > 1 ? RingLinks(mesh.pipeline->size()) : std::vector<Link>();

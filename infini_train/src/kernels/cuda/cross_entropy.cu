@@ -40,25 +40,32 @@ __device__ inline float ExpOfDifference(float x, float y) {
     }
 }
 
-/// The sum of exp(x - maximum) over elements that a thread has seen.
+/// The sum of exp(x - maximum) over elements that a thread has seen. What is added to it is not fused with the
+/// exponential's last product, so that all variants of a kernel round alike.
 struct ExpSum {
     float maximum = -FLT_MAX;  // not infinity: differences are numbers, and no finite logit is below
     float sum = 0.0f;
 };
 
-template <typename T, int kCount>
-__device__ inline void Add(const float (&x)[kCount], ExpSum& exp_sum) {
+template <typename T, int kPacks>
+__device__ inline void Add(const float (&x)[kPacks][Pack<T>::kSize], ExpSum& exp_sum) {
     float maximum = exp_sum.maximum;
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-        maximum = fmaxf(maximum, x[i]);
+    for (int p = 0; p < kPacks; ++p) {
+#pragma unroll
+        for (int i = 0; i < Pack<T>::kSize; ++i) {
+            maximum = fmaxf(maximum, x[p][i]);
+        }
     }
     float sum = 0.0f;
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-        sum += ExpOfDifference<T>(x[i], maximum);
+    for (int p = 0; p < kPacks; ++p) {
+#pragma unroll
+        for (int i = 0; i < Pack<T>::kSize; ++i) {
+            sum = __fadd_rn(sum, ExpOfDifference<T>(x[p][i], maximum));
+        }
     }
-    exp_sum.sum = exp_sum.sum * ExpOfDifference<T>(exp_sum.maximum, maximum) + sum;
+    exp_sum.sum = fmaf(exp_sum.sum, ExpOfDifference<T>(exp_sum.maximum, maximum), sum);
     exp_sum.maximum = maximum;
 }
 
@@ -137,21 +144,24 @@ __global__ void __launch_bounds__(kThreads)
         Pack<T> packs[kGroup];
 #pragma unroll
         for (int p = 0; p < kGroup; ++p) {
-            packs[p] = LoadColumns<kVector>(row, first_column + p * kThreads * kSize, rows.padded_width);
+            // All of its columns exist.
+            const T* const address = row + first_column + p * kThreads * kSize;
+            packs[p] = kVector ? LoadPack(address) : LoadColumns<false>(address, 0, kSize);
         }
-        float x[kGroup * kSize];
+        float x[kGroup][kSize];
 #pragma unroll
-        for (int i = 0; i < kGroup * kSize; ++i) {
-            x[i] = ToFloat(packs[i / kSize].values[i % kSize]);
+        for (int p = 0; p < kGroup; ++p) {
+            ToFloats(packs[p], x[p]);
         }
         Add<T>(x, exp_sum);
     }
     for (int64_t column = first_column; column < rows.vocab_size; column += kThreads * kSize) {
         const Pack<T> pack = LoadColumns<kVector>(row, column, rows.padded_width);
-        float x[kSize];
+        float x[1][kSize];
+        ToFloats(pack, x[0]);
 #pragma unroll
         for (int i = 0; i < kSize; ++i) {
-            x[i] = column + i < rows.vocab_size ? ToFloat(pack.values[i]) : -INFINITY;
+            x[0][i] = column + i < rows.vocab_size ? x[0][i] : -INFINITY;
         }
         Add<T>(x, exp_sum);
     }
@@ -199,14 +209,15 @@ __global__ void __launch_bounds__(kSumThreads)
 template <typename T>
 __device__ inline Pack<T> BackwardPack(const Pack<T>& logits, int64_t column, int32_t target, float lse, float dloss,
                                        int64_t vocab_size) {
-    Pack<T> dlogits;
+    float x[Pack<T>::kSize];
+    ToFloats(logits, x);
 #pragma unroll
     for (int i = 0; i < Pack<T>::kSize; ++i) {
-        const float probability = ExpOfDifference<T>(ToFloat(logits.values[i]), lse);
-        const float grad = dloss * (column + i == target ? probability - 1.0f : probability);
-        dlogits.values[i] = FromFloat<T>(column + i < vocab_size ? grad : 0.0f);
+        const float probability = ExpOfDifference<T>(x[i], lse);
+        const float grad = dloss * (column + i == target ? __fadd_rn(probability, -1.0f) : probability);
+        x[i] = column + i < vocab_size ? grad : 0.0f;
     }
-    return dlogits;
+    return FromFloats<T>(x);
 }
 
 /// A block a row. dlogits may be logits: a thread writes only what it has read itself.

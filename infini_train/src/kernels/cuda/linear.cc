@@ -12,6 +12,25 @@
 namespace infini_train::kernels::cuda {
 namespace {
 
+/// The tensor, or a copy of it where its address is no multiple of 16: the library's algorithms for such addresses are
+/// slow, and one rounded its bfloat16 sums twice.
+class Aligned {
+ public:
+    explicit Aligned(const Tensor& x) : tensor_(&x) {
+        if (reinterpret_cast<uintptr_t>(x.raw_data()) % 16 != 0) {
+            copy_ = Tensor::Empty(x.shape(), x.dtype(), x.device());
+            copy_->CopyFrom(x);
+            tensor_ = copy_.get();
+        }
+    }
+
+    const void* data() const { return tensor_->raw_data(); }
+
+ private:
+    std::shared_ptr<Tensor> copy_;
+    const Tensor* tensor_;
+};
+
 /// The shape of x with another last axis.
 Shape WithLastAxis(const Tensor& x, int64_t extent) {
     Shape shape = x.shape();
@@ -49,18 +68,18 @@ GemmOptions ForwardOptions(DataType dtype) {
 /// y = x weight^T + bias
 void Forward(const Tensor& x, const Tensor& weight, const Tensor* bias, Tensor& y) {
     const GemmShape shape = ForwardShape(x, weight);
-    if (TryGemm(x.device(), shape, ForwardOptions(x.dtype()),
-                {.a = x.raw_data(),
-                 .b = weight.raw_data(),
-                 .c = y.raw_data(),
-                 .bias = bias == nullptr ? nullptr : bias->raw_data()})) {
+    const Aligned a(x);
+    const Aligned b(weight);
+    if (TryGemm(
+            x.device(), shape, ForwardOptions(x.dtype()),
+            {.a = a.data(), .b = b.data(), .c = y.raw_data(), .bias = bias == nullptr ? nullptr : bias->raw_data()})) {
         return;
     }
     // In float32 until the bias is there: a sum that is rounded twice is not what the contract says.
     CHECK_NOTNULL(bias);
     const auto sums = Tensor::Empty(y.shape(), DataType::kFloat32, y.device());
     Gemm(x.device(), shape, {.transpose_b = true, .input_dtype = x.dtype()},
-         {.a = x.raw_data(), .b = weight.raw_data(), .c = sums->raw_data()});
+         {.a = a.data(), .b = b.data(), .c = sums->raw_data()});
     AddBias(*sums, *bias, y);
 }
 
@@ -77,9 +96,11 @@ LinearGeluOutput LinearGeluForward(const Tensor& x, const Tensor& weight, const 
     CheckForward("linear_gelu_forward", x, weight, bias);
     auto pre = Tensor::Empty(WithLastAxis(x, weight.dim(0)), x.dtype(), x.device());
     auto y = Tensor::Empty(pre->shape(), x.dtype(), x.device());
+    const Aligned a(x);
+    const Aligned b(weight);
     if (!TryGemm(x.device(), ForwardShape(x, weight), ForwardOptions(x.dtype()),
-                 {.a = x.raw_data(),
-                  .b = weight.raw_data(),
+                 {.a = a.data(),
+                  .b = b.data(),
                   .c = y->raw_data(),
                   .bias = bias == nullptr ? nullptr : bias->raw_data(),
                   .pre_output = pre->raw_data()})) {
@@ -94,7 +115,7 @@ std::shared_ptr<Tensor> LinearBackwardInput(const Tensor& dy, const Tensor& weig
     CheckBackwardInput("linear_backward_input", dy, weight);
     auto dx = Tensor::Empty(WithLastAxis(dy, weight.dim(1)), dy.dtype(), dy.device());
     Gemm(dy.device(), BackwardInputShape(dy, weight), {.input_dtype = dy.dtype(), .output_dtype = dy.dtype()},
-         {.a = dy.raw_data(), .b = weight.raw_data(), .c = dx->raw_data()});
+         {.a = Aligned(dy).data(), .b = Aligned(weight).data(), .c = dx->raw_data()});
     return dx;
 }
 
@@ -104,8 +125,9 @@ std::shared_ptr<Tensor> LinearBackwardInputGelu(const Tensor& dy, const Tensor& 
         << "linear_backward_input_gelu: dy " << ToString(dy.shape()) << " " << Name(dy.dtype()) << ", weight "
         << ToString(weight.shape()) << ", pre " << ToString(pre.shape()) << " " << Name(pre.dtype());
     auto dpre = Tensor::Empty(pre.shape(), pre.dtype(), pre.device());
-    if (!TryGemm(dy.device(), BackwardInputShape(dy, weight), {.input_dtype = dy.dtype(), .output_dtype = dy.dtype()},
-                 {.a = dy.raw_data(), .b = weight.raw_data(), .c = dpre->raw_data(), .pre = pre.raw_data()})) {
+    if (!TryGemm(
+            dy.device(), BackwardInputShape(dy, weight), {.input_dtype = dy.dtype(), .output_dtype = dy.dtype()},
+            {.a = Aligned(dy).data(), .b = Aligned(weight).data(), .c = dpre->raw_data(), .pre = pre.raw_data()})) {
         dpre.reset();
         // In bfloat16 the sums are rounded here once more than above.
         dpre = GeluBackward(*LinearBackwardInput(dy, weight), pre);
@@ -121,7 +143,7 @@ void LinearBackwardWeight(const Tensor& dy, const Tensor& x, Tensor& dweight, bo
         << Name(dweight.dtype());
     Gemm(dy.device(), {.m = dy.dim(-1), .n = x.dim(-1), .k = dy.num_rows()},
          {.transpose_a = true, .accumulate = accumulate, .input_dtype = dy.dtype()},
-         {.a = dy.raw_data(), .b = x.raw_data(), .c = dweight.raw_data()});
+         {.a = Aligned(dy).data(), .b = Aligned(x).data(), .c = dweight.raw_data()});
 }
 
 }  // namespace infini_train::kernels::cuda

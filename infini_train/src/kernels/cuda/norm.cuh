@@ -2,7 +2,8 @@
 
 #include "infini_train/src/kernels/cuda/columns.cuh"
 
-// The forward of both norms: LayerNorm is the centered one (mean and bias), RMSNorm the other.
+// The forward of both norms: LayerNorm is the centered one (mean and bias), RMSNorm the other. Multiply-adds are
+// written out, so that all variants of a kernel round alike.
 namespace infini_train::kernels::cuda {
 
 /// An operand that is there has the shape and dtype of x.
@@ -60,51 +61,65 @@ __device__ inline float RowSum(float x, float* shared) {
 /// x + branch, rounded as the addition's kernel does.
 template <typename T>
 __device__ inline Pack<T> AddPacks(const Pack<T>& x, const Pack<T>& branch) {
-    Pack<T> sum;
+    float sum[Pack<T>::kSize];
+    float term[Pack<T>::kSize];
+    ToFloats(x, sum);
+    ToFloats(branch, term);
 #pragma unroll
     for (int i = 0; i < Pack<T>::kSize; ++i) {
-        sum.values[i] = FromFloat<T>(ToFloat(x.values[i]) + ToFloat(branch.values[i]));
+        sum[i] += term[i];
     }
-    return sum;
+    return FromFloats<T>(sum);
 }
 
 template <bool kCentered, typename T>
 __device__ inline Pack<T> Normalize(const Pack<T>& sum, float mean, float rstd, const Pack<T>& weight,
                                     const Pack<T>& bias) {
-    Pack<T> y;
+    float y[Pack<T>::kSize];
+    float w[Pack<T>::kSize];
+    float b[Pack<T>::kSize];
+    ToFloats(sum, y);
+    ToFloats(weight, w);
+    if constexpr (kCentered) {
+        ToFloats(bias, b);
+    }
 #pragma unroll
     for (int i = 0; i < Pack<T>::kSize; ++i) {
-        const float scaled = (ToFloat(sum.values[i]) - mean) * rstd * ToFloat(weight.values[i]);
-        y.values[i] = FromFloat<T>(kCentered ? scaled + ToFloat(bias.values[i]) : scaled);
+        const float normal = (y[i] - mean) * rstd;
+        y[i] = kCentered ? fmaf(normal, w[i], b[i]) : normal * w[i];
     }
-    return y;
+    return FromFloats<T>(y);
 }
 
-/// The squared distances to mean of the columns below num_columns, which is 0 for the square itself.
+/// The squared distances to mean of the columns below num_columns; squares where mean is 0.
 template <bool kVector, typename T, typename Index>
 __device__ inline float SquaredDistances(const Pack<T>& pack, float mean, Index column, Index num_columns) {
+    float x[Pack<T>::kSize];
+    ToFloats(pack, x);
     float squares = 0.0f;
 #pragma unroll
     for (int i = 0; i < Pack<T>::kSize; ++i) {
-        const float distance = ToFloat(pack.values[i]) - mean;
-        squares += column + (kVector ? 0 : i) < num_columns ? distance * distance : 0.0f;
+        const float distance = column + (kVector ? 0 : i) < num_columns ? x[i] - mean : 0.0f;
+        squares = fmaf(distance, distance, squares);
     }
     return squares;
 }
 
 template <typename T>
 __device__ inline float PackSum(const Pack<T>& pack) {
+    float x[Pack<T>::kSize];
+    ToFloats(pack, x);
     float sum = 0.0f;
 #pragma unroll
     for (int i = 0; i < Pack<T>::kSize; ++i) {
-        sum += ToFloat(pack.values[i]);
+        sum += x[i];
     }
     return sum;
 }
 
 /// kWarps warps a row, which stays in registers: each tensor is read or written once.
 template <typename T, bool kCentered, bool kVector, int kWarps>
-__global__ void __launch_bounds__(kWarp*(kWarps == 1 ? kRowsPerBlock : kWarps))
+__global__ void __launch_bounds__(kWarps == 1 ? kRowsPerBlock * kWarp : kWarps * kWarp)
     NormForwardKernel(const NormForwardRows<T> rows) {
     constexpr int kSize = Pack<T>::kSize;
     constexpr int kPacks = kForwardElements / kSize;

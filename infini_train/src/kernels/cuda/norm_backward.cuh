@@ -9,7 +9,8 @@
 #include "infini_train/src/kernels/cuda/columns.cuh"
 
 // The backward of both norms: LayerNorm is the centered one (mean and dbias), RMSNorm the other. One kernel reads each
-// row once, writes its dx, and adds it to the block's sums over rows; a second one adds up the blocks.
+// row once, writes its dx, and adds it to the block's sums over rows; a second one adds up the blocks. Multiply-adds
+// are written out, so that all variants of a kernel round alike.
 namespace infini_train::kernels::cuda {
 
 /// The tensors of a backward, by the names of the contracts. Null: dsum if there is none, mean if not centered.
@@ -32,9 +33,20 @@ constexpr int kMaxBackwardBlocks = 264;
 constexpr int kBackwardThreads = 512;
 constexpr int kBackwardWarps = kBackwardThreads / kWarp;
 
-/// The sums over a row of g and of g * h, where g = dy * weight and h = (sum - mean) * rstd.
+/// h = sum * scale + shift. As exact as (sum - mean) * rstd, for mean is rounded itself.
+struct RowScale {
+    float scale = 0.0f;  // rstd
+    float shift = 0.0f;  // -mean * rstd
+};
+
+template <bool kCentered>
+__device__ inline float Normal(float sum, const RowScale& row) {
+    return kCentered ? fmaf(sum, row.scale, row.shift) : sum * row.scale;
+}
+
+/// The sums over a row of g and of g * h, where g = dy * weight.
 struct RowSums {
-    float g = 0.0f;
+    float g = 0.0f;  // if centered
     float gh = 0.0f;
 };
 
@@ -42,51 +54,68 @@ struct RowSums {
 using WarpSums = RowSums[2][kBackwardWarps];
 
 template <bool kCentered, typename T>
-__device__ inline void AddToRowSums(const Pack<T>& dy, const Pack<T>& sum, const Pack<T>& weight, float mean,
-                                    float rstd, RowSums& sums) {
+__device__ inline void AddToRowSums(const Pack<T>& dy, const Pack<T>& sum, const Pack<T>& weight, const RowScale& row,
+                                    RowSums& sums) {
+    float grad[Pack<T>::kSize];
+    float x[Pack<T>::kSize];
+    float w[Pack<T>::kSize];
+    ToFloats(dy, grad);
+    ToFloats(sum, x);
+    ToFloats(weight, w);
 #pragma unroll
     for (int i = 0; i < Pack<T>::kSize; ++i) {
-        const float g = ToFloat(dy.values[i]) * ToFloat(weight.values[i]);
         if constexpr (kCentered) {
-            sums.g += g;
+            sums.g = fmaf(grad[i], w[i], sums.g);
         }
-        sums.gh += g * ((ToFloat(sum.values[i]) - mean) * rstd);
+        sums.gh = fmaf(grad[i] * w[i], Normal<kCentered>(x[i], row), sums.gh);
     }
 }
 
-__device__ inline RowSums WarpRowSums(RowSums sums, bool centered) {
-    return {.g = centered ? WarpSum(sums.g) : 0.0f, .gh = WarpSum(sums.gh)};
+/// Adds up the sums of as many lanes, a power of two, for each of them.
+template <bool kCentered, int kLanes>
+__device__ inline RowSums SumOfLanes(RowSums sums) {
+#pragma unroll
+    for (int offset = kLanes / 2; offset > 0; offset /= 2) {
+        if constexpr (kCentered) {
+            sums.g += __shfl_xor_sync(kFullWarp, sums.g, offset);
+        }
+        sums.gh += __shfl_xor_sync(kFullWarp, sums.gh, offset);
+    }
+    return sums;
 }
 
-/// The means over the row that a thread works on, from the sums of its warps, in their order.
-__device__ inline RowSums RowMeans(const RowSums* warp_sums, int num_warps, float count) {
-    RowSums sums;
-    for (int warp = 0; warp < num_warps; ++warp) {
-        sums.g += warp_sums[warp].g;
-        sums.gh += warp_sums[warp].gh;
-    }
-    return {.g = sums.g / count, .gh = sums.gh / count};
+/// The means over a row from the sums of its warps. Both halves of a warp do the same.
+template <bool kCentered>
+__device__ inline RowSums RowMeans(const RowSums* warp_sums, int num_warps, float inverse_count) {
+    const int warp = static_cast<int>(threadIdx.x) % kBackwardWarps;
+    const RowSums sums = SumOfLanes<kCentered, kBackwardWarps>(warp < num_warps ? warp_sums[warp] : RowSums{});
+    return {.g = sums.g * inverse_count, .gh = sums.gh * inverse_count};
 }
 
 /// dx of a pack; adds to the sums over rows that the thread keeps of its columns.
 template <bool kCentered, typename T>
 __device__ inline Pack<T> BackwardPack(const Pack<T>& dy, const Pack<T>& dsum, const Pack<T>& sum,
-                                       const Pack<T>& weight, float mean, float rstd, const RowSums& means,
-                                       float* dweight, float* dbias) {
-    Pack<T> dx;
+                                       const Pack<T>& weight, const RowScale& row, const RowSums& means, float* dweight,
+                                       float* dbias) {
+    float grad[Pack<T>::kSize];
+    float x[Pack<T>::kSize];
+    float w[Pack<T>::kSize];
+    float dx[Pack<T>::kSize];
+    ToFloats(dy, grad);
+    ToFloats(sum, x);
+    ToFloats(weight, w);
+    ToFloats(dsum, dx);
 #pragma unroll
     for (int i = 0; i < Pack<T>::kSize; ++i) {
-        const float grad = ToFloat(dy.values[i]);
-        const float normal = (ToFloat(sum.values[i]) - mean) * rstd;
-        const float centered =
-            kCentered ? grad * ToFloat(weight.values[i]) - means.g : grad * ToFloat(weight.values[i]);
-        dx.values[i] = FromFloat<T>(ToFloat(dsum.values[i]) + rstd * (centered - normal * means.gh));
-        dweight[i] += grad * normal;
+        const float normal = Normal<kCentered>(x[i], row);
+        const float g = kCentered ? fmaf(grad[i], w[i], -means.g) : grad[i] * w[i];
+        dx[i] = fmaf(row.scale, fmaf(-normal, means.gh, g), dx[i]);
+        dweight[i] = fmaf(grad[i], normal, dweight[i]);
         if constexpr (kCentered) {
-            dbias[i] += grad;
+            dbias[i] += grad[i];
         }
     }
-    return dx;
+    return FromFloats<T>(dx);
 }
 
 /// The packs that a thread keeps in shared memory: the rows that are on their way and the weight. It copies, writes and
@@ -104,38 +133,38 @@ struct OwnPacks {
     }
 };
 
-/// Begins to copy a thread's part of a tensor's row; zeros where the row (num_columns = 0 then) or the column does not
-/// exist.
-template <int kPacks, bool kVector, typename T>
-__device__ inline void BeginCopy(const T* row, int first_column, int step, int num_columns, const OwnPacks<T>& own) {
-#pragma unroll
-    for (int p = 0; p < kPacks; ++p) {
-        const int column = first_column + p * step;
-        if (kVector && column < num_columns) {
-            __pipeline_memcpy_async(own.Address(p), row + column, sizeof(Pack<T>));
-        } else {
-            *own.Address(p) = LoadColumns<kVector>(row, column, num_columns);
-        }
+/// Begins to copy num_columns elements, at most a pack; zeros in place of the others.
+template <bool kVector, typename T>
+__device__ inline void BeginCopy(Pack<T>* to, const T* from, int num_columns) {
+    if constexpr (kVector) {
+        // With 0 bytes to copy the address is not used.
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                     :
+                     : "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from),
+                       "r"(num_columns > 0 ? 16 : 0)
+                     : "memory");
+    } else {
+        *to = LoadColumns<false>(from, 0, num_columns);
     }
 }
 
-struct RowStatistics {
-    float mean;
-    float rstd;
-};
-
+/// Begins to copy a thread's part of row n, which begins at offset; zeros where the row or the column does not exist.
+/// Returns mean and rstd.
 template <int kPacks, bool kCentered, bool kVector, typename T>
-__device__ inline RowStatistics BeginRow(const NormBackwardRows<T>& rows, int64_t n, int first_column, int step,
-                                         const OwnPacks<T>& stage) {
+__device__ inline float2 BeginRow(const NormBackwardRows<T>& rows, int64_t n, int64_t offset, int first_column,
+                                  int step, const OwnPacks<T>& stage) {
     const bool exists = n < rows.num_rows;
-    const int num_columns = exists ? static_cast<int>(rows.num_columns) : 0;
-    const int64_t offset = n * rows.num_columns;
-    BeginCopy<kPacks, kVector>(rows.dy + offset, first_column, step, num_columns, {stage.Address(kDy * kPacks)});
-    BeginCopy<kPacks, kVector>(rows.sum + offset, first_column, step, num_columns, {stage.Address(kSum * kPacks)});
-    BeginCopy<kPacks, kVector>(rows.dsum + offset, first_column, step, rows.dsum != nullptr ? num_columns : 0,
-                               {stage.Address(kDsum * kPacks)});
+#pragma unroll
+    for (int p = 0; p < kPacks; ++p) {
+        const int num_columns = exists ? static_cast<int>(rows.num_columns) - first_column - p * step : 0;
+        BeginCopy<kVector>(stage.Address(kDy * kPacks + p), rows.dy + offset + p * step, num_columns);
+        BeginCopy<kVector>(stage.Address(kSum * kPacks + p), rows.sum + offset + p * step, num_columns);
+        if (rows.dsum != nullptr) {
+            BeginCopy<kVector>(stage.Address(kDsum * kPacks + p), rows.dsum + offset + p * step, num_columns);
+        }
+    }
     __pipeline_commit();
-    return {.mean = kCentered && exists ? rows.mean[n] : 0.0f, .rstd = exists ? rows.rstd[n] : 0.0f};
+    return {kCentered && exists ? rows.mean[n] : 0.0f, exists ? rows.rstd[n] : 0.0f};
 }
 
 /// Writes the sums that the block's rows-at-a-time have of each column, added in their order. columns_of_row: how many
@@ -180,46 +209,49 @@ __global__ void __launch_bounds__(kBackwardThreads, kPacks == 1 ? 2 : 1)
     const int step = row_threads * kSize;
     const int warp = static_cast<int>(threadIdx.x) / kWarp;
     const int row_warps = row_threads / kWarp;
-    const float count = static_cast<float>(num_columns);
+    const float inverse_count = 1.0f / static_cast<float>(num_columns);
 
     const OwnPacks<T> weight{own.Address(2 * kStage)};
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
         *weight.Address(p) = LoadColumns<kVector>(rows.weight, first_column + p * step, num_columns);
+        *own.Address(kDsum * kPacks + p) = {};  // without dsum they stay zeros
+        *own.Address(kStage + kDsum * kPacks + p) = {};
     }
     float dweight[kElements] = {};
     float dbias[kElements] = {};
     const int64_t stride = int64_t{gridDim.x} * rows_at_a_time;
     int64_t n = int64_t{blockIdx.x} * rows_at_a_time + row;
-    RowStatistics statistics = BeginRow<kPacks, kCentered, kVector>(rows, n, first_column, step, own);
+    int64_t offset = n * num_columns + first_column;
+    float2 statistics = BeginRow<kPacks, kCentered, kVector>(rows, n, offset, first_column, step, own);
     int parity = 0;
     // All threads go on until the block's first row does not exist: the barrier is for all.
-    for (; n - row < rows.num_rows; n += stride, parity ^= 1) {
+    for (; n - row < rows.num_rows; n += stride, offset += stride * num_columns, parity ^= 1) {
         const OwnPacks<T> stage{own.Address(parity * kStage)};
         const OwnPacks<T> next{own.Address((parity ^ 1) * kStage)};
-        const RowStatistics next_statistics =
-            BeginRow<kPacks, kCentered, kVector>(rows, n + stride, first_column, step, next);
+        const float2 next_statistics = BeginRow<kPacks, kCentered, kVector>(
+            rows, n + stride, offset + stride * num_columns, first_column, step, next);
         __pipeline_wait_prior(1);  // for all but the next row
 
-        const auto [mean, rstd] = statistics;
+        const RowScale scale = {.scale = statistics.y, .shift = -statistics.x * statistics.y};
         RowSums sums;
 #pragma unroll
         for (int p = 0; p < kPacks; ++p) {
-            AddToRowSums<kCentered>(stage(kDy * kPacks + p), stage(kSum * kPacks + p), weight(p), mean, rstd, sums);
+            AddToRowSums<kCentered>(stage(kDy * kPacks + p), stage(kSum * kPacks + p), weight(p), scale, sums);
         }
-        sums = WarpRowSums(sums, kCentered);
+        sums = SumOfLanes<kCentered, kWarp>(sums);
         if (threadIdx.x % kWarp == 0) {
             warp_sums[parity][warp] = sums;
         }
         __syncthreads();
-        const RowSums means = RowMeans(warp_sums[parity] + row * row_warps, row_warps, count);
-        const int existing_columns = n < rows.num_rows ? num_columns : 0;
+        const RowSums means = RowMeans<kCentered>(warp_sums[parity] + row * row_warps, row_warps, inverse_count);
 #pragma unroll
         for (int p = 0; p < kPacks; ++p) {
             const Pack<T> dx =
                 BackwardPack<kCentered>(stage(kDy * kPacks + p), stage(kDsum * kPacks + p), stage(kSum * kPacks + p),
-                                        weight(p), mean, rstd, means, dweight + p * kSize, dbias + p * kSize);
-            StoreColumns<kVector>(rows.dx + n * num_columns, first_column + p * step, existing_columns, dx);
+                                        weight(p), scale, means, dweight + p * kSize, dbias + p * kSize);
+            const int existing_columns = n < rows.num_rows ? num_columns - first_column - p * step : 0;
+            StoreColumns<kVector>(rows.dx + offset + p * step, 0, existing_columns, dx);
         }
         statistics = next_statistics;
     }
@@ -246,23 +278,24 @@ __global__ void __launch_bounds__(kBackwardThreads) NormBackwardLongKernel(const
     const int64_t first_column = int64_t{threadIdx.x} * kSize;
     float* const dweight_sums = rows.partial_sums + blockIdx.x * num_columns;
     float* const dbias_sums = dweight_sums + gridDim.x * num_columns;  // if centered
+    const float inverse_count = 1.0f / static_cast<float>(num_columns);
     int parity = 0;
     for (int64_t n = blockIdx.x; n < rows.num_rows; n += gridDim.x, parity ^= 1) {
         const int64_t offset = n * num_columns;
-        const float mean = kCentered ? rows.mean[n] : 0.0f;
         const float rstd = rows.rstd[n];
+        const RowScale scale = {.scale = rstd, .shift = kCentered ? -rows.mean[n] * rstd : 0.0f};
         RowSums sums;
         for (int64_t column = first_column; column < num_columns; column += kStep) {
             AddToRowSums<kCentered>(LoadColumns<kVector>(rows.dy + offset, column, num_columns),
                                     LoadColumns<kVector>(rows.sum + offset, column, num_columns),
-                                    LoadColumns<kVector>(rows.weight, column, num_columns), mean, rstd, sums);
+                                    LoadColumns<kVector>(rows.weight, column, num_columns), scale, sums);
         }
-        sums = WarpRowSums(sums, kCentered);
+        sums = SumOfLanes<kCentered, kWarp>(sums);
         if (threadIdx.x % kWarp == 0) {
             warp_sums[parity][threadIdx.x / kWarp] = sums;
         }
         __syncthreads();
-        const RowSums means = RowMeans(warp_sums[parity], kBackwardWarps, static_cast<float>(num_columns));
+        const RowSums means = RowMeans<kCentered>(warp_sums[parity], kBackwardWarps, inverse_count);
         const bool is_first = n == blockIdx.x;
         for (int64_t column = first_column; column < num_columns; column += kStep) {
             float dweight[kSize];
@@ -279,7 +312,7 @@ __global__ void __launch_bounds__(kBackwardThreads) NormBackwardLongKernel(const
             const Pack<T> dx = BackwardPack<kCentered>(
                 LoadColumns<kVector>(rows.dy + offset, column, num_columns), dsum,
                 LoadColumns<kVector>(rows.sum + offset, column, num_columns),
-                LoadColumns<kVector>(rows.weight, column, num_columns), mean, rstd, means, dweight, dbias);
+                LoadColumns<kVector>(rows.weight, column, num_columns), scale, means, dweight, dbias);
             StoreColumns<kVector>(rows.dx + offset, column, num_columns, dx);
             for (int i = 0; i < kSize && column + i < num_columns; ++i) {
                 dweight_sums[column + i] = dweight[i];
