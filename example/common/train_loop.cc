@@ -39,7 +39,7 @@ void CheckFinite(const StepMetrics& metrics) {
 
 /// The one line that says what was missing and what would help.
 [[noreturn]] void ThrowWithAdvice(const OutOfMemory& error, const RunPlan& plan, const comm::Mesh& mesh) {
-    const auto mib = [](int64_t bytes) { return StrCat(bytes >> 20, " MiB"); };
+    const auto mib = [](auto bytes) { return StrCat(bytes >> 20, " MiB"); };
     const OutOfMemory::Numbers& numbers = error.numbers();
     const int64_t predicted = plan.prediction->peak_bytes[static_cast<size_t>(mesh.position.pipeline)];
     std::string advice = "a smaller --batch_size";

@@ -108,8 +108,8 @@ Gpt2::Gpt2(const Gpt2Config& config, const nn::parallel::LayerRange& layers,
 std::shared_ptr<Tensor> Gpt2::PositionIds(const Tensor& ids) {
     // An imagined micro-batch is on a device of its own.
     const bool is_at_home = ids.device().allocator == device_.allocator;
-    if (is_at_home && position_ids_ != nullptr && position_ids_->shape() == ids.shape()) {
-        return position_ids_;
+    if (const auto found = position_ids_.find(ids.shape()); is_at_home && found != position_ids_.end()) {
+        return found->second;
     }
     std::vector<int32_t> positions(static_cast<size_t>(ids.num_elements()));
     for (size_t i = 0; i < positions.size(); ++i) {
@@ -117,7 +117,7 @@ std::shared_ptr<Tensor> Gpt2::PositionIds(const Tensor& ids) {
     }
     std::shared_ptr<Tensor> position_ids = Tensor::FromVector(positions, ids.shape(), ids.device());
     if (is_at_home) {
-        position_ids_ = position_ids;
+        position_ids_[ids.shape()] = position_ids;
     }
     return position_ids;
 }

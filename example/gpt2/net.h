@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <memory>
 
 #include "example/gpt2/config.h"
@@ -30,7 +31,8 @@ class Gpt2 : public nn::Module {
     std::shared_ptr<Tensor> PositionIds(const Tensor& ids);
 
     Device device_;
-    std::shared_ptr<Tensor> position_ids_;  // of the last shape: the micro-batches of a step upload them once
+    // By shape, uploaded once, and for good: a recorded step reads them where they were.
+    std::map<Shape, std::shared_ptr<Tensor>> position_ids_;
     std::shared_ptr<nn::Embedding> wte_;
     std::shared_ptr<nn::Embedding> wpe_;
     std::shared_ptr<nn::Dropout> embedding_dropout_;

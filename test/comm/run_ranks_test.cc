@@ -206,8 +206,9 @@ TEST(RunRanks, LetsARankHaveWhatIsThereAfterAFailure) {
                 ThrowBadInput();
             }
             EXPECT_NE(ErrorOf([&] { mesh.world->Barrier(); }), "");
-            const auto receiver = OpenReceiver(*mesh.world, 0, Direction::kForward);
-            OpenSender(*mesh.world, 0, Direction::kForward)->Send(Tensor::Zeros({5}, DataType::kInt32, mesh.device), {});
+            const LinkEnds ends = mesh.world->OpenLinks({{.from = 0, .to = 0, .direction = Direction::kForward}});
+            ends.senders.at({0, Direction::kForward})->Send(Tensor::Zeros({5}, DataType::kInt32, mesh.device), {});
+            const auto& receiver = ends.receivers.at({0, Direction::kForward});
             EXPECT_EQ(ErrorOf([&] { receiver->Post({.shape = {5}, .dtype = DataType::kInt32})->Wait(); }), "");
         });
     });

@@ -12,6 +12,8 @@
 
 #include "gtest/gtest.h"
 
+#include "infini_train/include/core/caching_allocator.h"
+
 #include "infini_train/include/common/error.h"
 #include "infini_train/include/core/random.h"
 #include "infini_train/include/core/tensor.h"

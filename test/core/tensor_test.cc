@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 
 #include "infini_train/include/common/error.h"
+#include "infini_train/include/core/caching_allocator.h"
 
 namespace infini_train {
 namespace {

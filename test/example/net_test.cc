@@ -11,6 +11,7 @@
 #include "example/gpt2/net.h"
 #include "example/llama3/net.h"
 #include "infini_train/include/autograd/engine.h"
+#include "infini_train/include/autograd/grad_mode.h"
 #include "infini_train/include/nn/modules/loss.h"
 #include "infini_train/include/nn/parallel/pp/stage_layout.h"
 #include "infini_train/include/nn/state_dict.h"
@@ -174,6 +175,21 @@ TEST(Net, DropoutChangesTheLossInTrainingOnly) {
     EXPECT_NE(LossOf(net->Forward({Ids(device)})[0], device)->ToVector<float>()[0], plain);
     position->training = false;
     EXPECT_EQ(LossOf(net->Forward({Ids(device)})[0], device)->ToVector<float>()[0], plain);
+}
+
+// A recorded step reads them where they were when it was recorded.
+TEST(Gpt2, KeepsThePositionsOfAShapeWhenAnotherOneCameInBetween) {
+    const Device device = MakeCpuDevice();
+    const auto net = Make<gpt2::Gpt2>(SmallGpt2(), 0, 3, device, std::make_shared<nn::DropoutPosition>());
+    const autograd::NoGradGuard no_grad;
+    const auto live_bytes_after = [&](const Shape& shape) {
+        net->Forward({Tensor::Zeros(shape, DataType::kInt32, device)});
+        return device.allocator->stats().live_bytes;
+    };
+    live_bytes_after({16, 16});
+    const int64_t both = live_bytes_after({1, 5});
+    EXPECT_EQ(live_bytes_after({16, 16}), both);
+    EXPECT_EQ(live_bytes_after({1, 5}), both);
 }
 
 }  // namespace

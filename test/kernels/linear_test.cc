@@ -223,8 +223,9 @@ TEST(LinearDeathTest, RefusesOperandsThatDoNotFit) {
     EXPECT_DEATH(linear_forward(kCpu, *x, *square, nullptr), "linear_forward.*\\[2, 3\\].*\\[2, 2\\]");
     EXPECT_DEATH(linear_forward(kCpu, *x, *narrow, nullptr), "linear_forward.*float32.*bfloat16");
     EXPECT_DEATH(linear_forward(kCpu, *x, *x, vector.get()), "linear_forward.*bias \\[3\\]");
-    EXPECT_DEATH(linear_gelu_forward(kCpu, *x, *square, nullptr), "\\[2, 3\\].*\\[2, 2\\]");
-    EXPECT_DEATH(linear_backward_input_gelu(kCpu, *square, *x, *square), "\\[2, 3\\].*\\[2, 2\\]");
+    EXPECT_DEATH(linear_gelu_forward(kCpu, *x, *square, nullptr), "linear_gelu_forward: x \\[2, 3\\].*\\[2, 2\\]");
+    EXPECT_DEATH(linear_backward_input_gelu(kCpu, *x, *square, *square), "linear_backward_input_gelu: dy \\[2, 3\\]");
+    EXPECT_DEATH(linear_backward_input_gelu(kCpu, *square, *x, *square), "linear_backward_input_gelu.*pre \\[2, 2\\]");
     EXPECT_DEATH(linear_backward_input(kCpu, *x, *square), "linear_backward_input.*\\[2, 3\\].*\\[2, 2\\]");
     EXPECT_DEATH(linear_backward_weight(kCpu, *x, *x, *square, false), "linear_backward_weight.*dweight \\[2, 2\\]");
     EXPECT_DEATH(linear_backward_weight(kCpu, *square, *x, *narrow, false), "linear_backward_weight.*bfloat16");

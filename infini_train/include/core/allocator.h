@@ -14,7 +14,7 @@ namespace infini_train {
 class OutOfMemory : public Error {
  public:
     struct Numbers {
-        int64_t wanted_bytes = 0;    // more
+        uint64_t wanted_bytes = 0;   // more
         int64_t free_bytes = -1;     // on the device, whoever else uses it; -1: not known
         int64_t reserved_bytes = 0;  // of this allocator
     };

@@ -112,6 +112,10 @@ class Run {
             throw *outcome_.first_error();
         }
         control_->Leave();
+        // Its watchdog must not tell a connection to the other processes that has ended.
+        std::shared_ptr<World> world;
+        const std::lock_guard lock(mutex_);
+        std::swap(world, world_);
     }
 
  private:
@@ -150,11 +154,13 @@ class Run {
     void Fail(int rank, const std::exception& exception) {
         const auto* error = dynamic_cast<const Error*>(&exception);
         const bool is_bad_input = error != nullptr && error->exit_code() == 2;
-        if (outcome_.RankFailed(rank, exception.what(),
-                                is_bad_input ? Error::Kind::kBadInput : Error::Kind::kRuntime)) {
+        const bool is_first = outcome_.RankFailed(
+            rank, exception.what(), is_bad_input ? Error::Kind::kBadInput : Error::Kind::kRuntime);
+        // The ranks of this process first, whose errors then name the rank alone: Fail calls on_failure here, too.
+        FailWorld(StrCat("rank ", rank, " failed"));
+        if (is_first) {
             control_->Fail(StrCat("[rank ", rank, "] ", exception.what()));
         }
-        FailWorld(StrCat("rank ", rank, " failed"));
     }
 
     /// The connection to the other processes is there before the world is.
@@ -176,7 +182,7 @@ class Run {
     Outcome outcome_;
     std::mutex mutex_;  // over what follows
     std::shared_ptr<World> world_;
-    std::string early_failure_;  // before there was a world
+    std::string early_failure_;              // before there was a world
     std::unique_ptr<ControlPlane> control_;  // last, so that its thread ends before what it calls
 };
 

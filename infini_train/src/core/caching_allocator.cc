@@ -32,9 +32,8 @@ void CachingAllocator::ReturnAllSegments() {
 
 void CachingAllocator::AddSegment(size_t size_bytes) {
     const auto out_of_memory = [&] {
-        return OutOfMemory(where_, {.wanted_bytes = static_cast<int64_t>(std::min(size_bytes, SIZE_MAX / 2)),
-                                    .free_bytes = FreeBytes(),
-                                    .reserved_bytes = stats_.reserved_bytes});
+        return OutOfMemory(
+            where_, {.wanted_bytes = size_bytes, .free_bytes = FreeBytes(), .reserved_bytes = stats_.reserved_bytes});
     };
     // No machine has as much; and beyond, rounding up would overflow.
     if (size_bytes > SIZE_MAX / 2) {

@@ -32,8 +32,7 @@ void* MetaAllocator::Allocate(size_t size_bytes) {
         address = last + static_cast<uintptr_t>(block.size_bytes);
     }
     if (size_bytes > kEnd - address) {
-        throw OutOfMemory("meta memory", {.wanted_bytes = static_cast<int64_t>(std::min(size_bytes, SIZE_MAX / 2)),
-                                          .reserved_bytes = stats_.live_bytes});
+        throw OutOfMemory("meta memory", {.wanted_bytes = size_bytes, .reserved_bytes = stats_.live_bytes});
     }
     const auto rounded = static_cast<int64_t>((size_bytes + kAlignment - 1) / kAlignment * kAlignment);
     blocks_[address] = {.size_bytes = rounded};

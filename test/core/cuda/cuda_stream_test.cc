@@ -92,7 +92,7 @@ TEST(CudaAllocator, SaysWhatWasWantedAndWhatIsFree) {
         FAIL() << "32 TiB";
     } catch (const OutOfMemory& error) {
         EXPECT_GT(error.numbers().free_bytes, 0);
-        EXPECT_GE(error.numbers().wanted_bytes, int64_t{1} << 45);
+        EXPECT_GE(error.numbers().wanted_bytes, uint64_t{1} << 45);
         EXPECT_EQ(std::string(error.what()).rfind("cuda:0: out of memory", 0), 0u) << error.what();
     }
     // The allocator works on.

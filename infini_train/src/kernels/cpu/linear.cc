@@ -37,14 +37,13 @@ void SumRows(const T* dy, int64_t begin, int64_t end, int64_t num_columns, float
     }
 }
 
-}  // namespace
-
-std::shared_ptr<Tensor> LinearForward(const Tensor& x, const Tensor& weight, const Tensor* bias) {
+/// What linear_forward gives, checked under the name of the kernel that was called.
+std::shared_ptr<Tensor> Forward(const char* name, const Tensor& x, const Tensor& weight, const Tensor* bias) {
     CHECK(IsFloat(x.dtype()) && weight.num_dims() == 2 && weight.dim(1) == x.dim(-1) && weight.dtype() == x.dtype())
-        << "linear_forward: x " << ToString(x.shape()) << " " << Name(x.dtype()) << ", weight "
-        << ToString(weight.shape()) << " " << Name(weight.dtype());
+        << name << ": x " << ToString(x.shape()) << " " << Name(x.dtype()) << ", weight " << ToString(weight.shape())
+        << " " << Name(weight.dtype());
     CHECK(bias == nullptr || (bias->shape() == Shape{weight.dim(0)} && bias->dtype() == x.dtype()))
-        << "linear_forward: weight " << ToString(weight.shape()) << " " << Name(weight.dtype()) << ", bias "
+        << name << ": weight " << ToString(weight.shape()) << " " << Name(weight.dtype()) << ", bias "
         << ToString(bias->shape()) << " " << Name(bias->dtype());
     auto y = Tensor::Empty(WithLastAxis(x, weight.dim(0)), x.dtype(), x.device());
     Gemm({.m = x.num_rows(), .n = weight.dim(0), .k = weight.dim(1)},
@@ -56,15 +55,39 @@ std::shared_ptr<Tensor> LinearForward(const Tensor& x, const Tensor& weight, con
     return y;
 }
 
-std::shared_ptr<Tensor> LinearBackwardInput(const Tensor& dy, const Tensor& weight) {
+/// The same of linear_backward_input.
+std::shared_ptr<Tensor> BackwardInput(const char* name, const Tensor& dy, const Tensor& weight) {
     CHECK(IsFloat(dy.dtype()) && weight.num_dims() == 2 && weight.dim(0) == dy.dim(-1) && weight.dtype() == dy.dtype())
-        << "linear_backward_input: dy " << ToString(dy.shape()) << " " << Name(dy.dtype()) << ", weight "
-        << ToString(weight.shape()) << " " << Name(weight.dtype());
+        << name << ": dy " << ToString(dy.shape()) << " " << Name(dy.dtype()) << ", weight " << ToString(weight.shape())
+        << " " << Name(weight.dtype());
     auto dx = Tensor::Empty(WithLastAxis(dy, weight.dim(1)), dy.dtype(), dy.device());
     Gemm({.m = dy.num_rows(), .n = weight.dim(1), .k = weight.dim(0)},
          {.input_dtype = dy.dtype(), .output_dtype = dy.dtype()},
          {.a = dy.raw_data(), .b = weight.raw_data(), .c = dx->raw_data()});
     return dx;
+}
+
+}  // namespace
+
+std::shared_ptr<Tensor> LinearForward(const Tensor& x, const Tensor& weight, const Tensor* bias) {
+    return Forward("linear_forward", x, weight, bias);
+}
+
+LinearGeluOutput LinearGeluForward(const Tensor& x, const Tensor& weight, const Tensor* bias) {
+    auto pre = Forward("linear_gelu_forward", x, weight, bias);
+    auto y = GeluForward(*pre);
+    return {.pre = std::move(pre), .y = std::move(y)};
+}
+
+std::shared_ptr<Tensor> LinearBackwardInput(const Tensor& dy, const Tensor& weight) {
+    return BackwardInput("linear_backward_input", dy, weight);
+}
+
+std::shared_ptr<Tensor> LinearBackwardInputGelu(const Tensor& dy, const Tensor& weight, const Tensor& pre) {
+    CHECK(pre.shape() == WithLastAxis(dy, weight.dim(-1)) && pre.dtype() == dy.dtype())
+        << "linear_backward_input_gelu: dy " << ToString(dy.shape()) << " " << Name(dy.dtype()) << ", weight "
+        << ToString(weight.shape()) << ", pre " << ToString(pre.shape()) << " " << Name(pre.dtype());
+    return GeluBackward(*BackwardInput("linear_backward_input_gelu", dy, weight), pre);
 }
 
 void LinearBackwardWeight(const Tensor& dy, const Tensor& x, Tensor& dweight, bool accumulate) {
@@ -95,16 +118,6 @@ void LinearBackwardBias(const Tensor& dy, Tensor& dbias, bool accumulate) {
         }
     });
     AddBlocks(sums, blocks.num_blocks, num_columns, accumulate, dbias.data<float>());
-}
-
-LinearGeluOutput LinearGeluForward(const Tensor& x, const Tensor& weight, const Tensor* bias) {
-    auto pre = LinearForward(x, weight, bias);
-    auto y = GeluForward(*pre);
-    return {.pre = std::move(pre), .y = std::move(y)};
-}
-
-std::shared_ptr<Tensor> LinearBackwardInputGelu(const Tensor& dy, const Tensor& weight, const Tensor& pre) {
-    return GeluBackward(*LinearBackwardInput(dy, weight), pre);
 }
 
 }  // namespace infini_train::kernels::cpu

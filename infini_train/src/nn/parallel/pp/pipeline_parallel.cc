@@ -18,6 +18,7 @@
 #include "infini_train/include/nn/parallel/pp/schedules.h"
 #include "infini_train/src/nn/parallel/pp/recorded_step.h"
 #include "infini_train/src/nn/parallel/pp/stage_inference.h"
+#include "infini_train/src/nn/parallel/pp/warm_up.h"
 
 namespace infini_train::nn::parallel {
 namespace {
@@ -166,6 +167,9 @@ const PipelineParallel::CheckedPlan& PipelineParallel::PlanFor(const PlanKey& ke
     sizes.received = sizes.sent;
     CheckedPlan checked = {.boundaries = sizes.sent, .report = CheckPlans(shape, plans, key.kind, sizes)};
     checked.actions = std::move(plans[static_cast<size_t>(stage_.rank())]);
+    if (key.kind == PlanKind::kTraining && stage_.group().size() > 1 && StreamOf(stage_.device()) != nullptr) {
+        WarmUp(stage_, checked.boundaries, key.input, loss_fn, key.target);
+    }
     return plans_.emplace(key, std::move(checked)).first->second;
 }
 

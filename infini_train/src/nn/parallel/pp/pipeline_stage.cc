@@ -32,6 +32,9 @@ PipelineStage::PipelineStage(Options options, const comm::Mesh& mesh)
         CHECK_NOTNULL(chunk.get());
     }
     shape_ = {.num_ranks = group_->size(), .num_chunks = num_chunks(), .rank_of_stage = options_.rank_of_stage};
+    for (int chunk = 0; chunk < num_chunks(); ++chunk) {
+        StageOf(chunk);  // CHECKs that there is one
+    }
     // Of all ranks, in one order: opening them is collective.
     std::vector<comm::Link> links;
     for (int stage = 0; stage + 1 < num_stages(); ++stage) {
