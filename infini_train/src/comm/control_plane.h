@@ -62,6 +62,8 @@ class ControlPlane {
         int process;
         std::unique_ptr<FramedConnection> connection;
         Clock::time_point last_heard;
+        bool is_end_heard = false;
+
         bool is_open() const { return connection->state() == FramedConnection::State::kOpen; }
     };
 

@@ -85,7 +85,8 @@ void ControlPlane::Poll(double wait_s) const {
 }
 
 void ControlPlane::Hear(Peer* peer) {
-    if (!peer->is_open()) {
+    // One may have ended already when the rendezvous gave it here.
+    if (peer->is_end_heard) {
         return;
     }
     if (peer->connection->Receive()) {
@@ -98,6 +99,7 @@ void ControlPlane::Hear(Peer* peer) {
             HandleFromRoot(*frame);
         }
     }
+    peer->is_end_heard = !peer->is_open();
     if (peer->connection->state() == FramedConnection::State::kStranger) {
         SetFailure(Name(peer->process) + " sent what is no message of this protocol");
     } else if (!peer->is_open() && !(is_root() && left_[static_cast<size_t>(peer->process)])) {

@@ -7,116 +7,11 @@
 #include "cuda_pipeline_primitives.h"
 
 #include "infini_train/src/kernels/cuda/columns.cuh"
+#include "infini_train/src/kernels/cuda/norm_backward_row.cuh"
 
 // The backward of both norms: LayerNorm is the centered one (mean and dbias), RMSNorm the other. One kernel reads each
-// row once, writes its dx, and adds it to the block's sums over rows; a second one adds up the blocks. Multiply-adds
-// are written out, so that all variants of a kernel round alike.
+// row once, writes its dx, and adds it to the block's sums over rows; a second one adds up the blocks.
 namespace infini_train::kernels::cuda {
-
-/// The tensors of a backward, by the names of the contracts. Null: dsum if there is none, mean if not centered.
-template <typename T>
-struct NormBackwardRows {
-    const T* dy = nullptr;
-    const T* dsum = nullptr;
-    const T* sum = nullptr;
-    const T* weight = nullptr;
-    const float* mean = nullptr;
-    const float* rstd = nullptr;
-    T* dx = nullptr;
-    float* partial_sums = nullptr;  // [2 or 1, blocks, C]: of dweight and, if centered, of dbias
-    int64_t num_rows = 0;
-    int64_t num_columns = 0;
-};
-
-/// Two blocks for each multiprocessor of the largest GPUs; a constant, so that sums have the same bits on every GPU.
-constexpr int kMaxBackwardBlocks = 264;
-constexpr int kBackwardThreads = 512;
-constexpr int kBackwardWarps = kBackwardThreads / kWarp;
-
-/// h = sum * scale + shift. As exact as (sum - mean) * rstd, for mean is rounded itself.
-struct RowScale {
-    float scale = 0.0f;  // rstd
-    float shift = 0.0f;  // -mean * rstd
-};
-
-template <bool kCentered>
-__device__ inline float Normal(float sum, const RowScale& row) {
-    return kCentered ? fmaf(sum, row.scale, row.shift) : sum * row.scale;
-}
-
-/// The sums over a row of g and of g * h, where g = dy * weight.
-struct RowSums {
-    float g = 0.0f;  // if centered
-    float gh = 0.0f;
-};
-
-/// The sums of the warps of a block, twice: a warp may write those of the next row before another has read these.
-using WarpSums = RowSums[2][kBackwardWarps];
-
-template <bool kCentered, typename T>
-__device__ inline void AddToRowSums(const Pack<T>& dy, const Pack<T>& sum, const Pack<T>& weight, const RowScale& row,
-                                    RowSums& sums) {
-    float grad[Pack<T>::kSize];
-    float x[Pack<T>::kSize];
-    float w[Pack<T>::kSize];
-    ToFloats(dy, grad);
-    ToFloats(sum, x);
-    ToFloats(weight, w);
-#pragma unroll
-    for (int i = 0; i < Pack<T>::kSize; ++i) {
-        if constexpr (kCentered) {
-            sums.g = fmaf(grad[i], w[i], sums.g);
-        }
-        sums.gh = fmaf(grad[i] * w[i], Normal<kCentered>(x[i], row), sums.gh);
-    }
-}
-
-/// Adds up the sums of as many lanes, a power of two, for each of them.
-template <bool kCentered, int kLanes>
-__device__ inline RowSums SumOfLanes(RowSums sums) {
-#pragma unroll
-    for (int offset = kLanes / 2; offset > 0; offset /= 2) {
-        if constexpr (kCentered) {
-            sums.g += __shfl_xor_sync(kFullWarp, sums.g, offset);
-        }
-        sums.gh += __shfl_xor_sync(kFullWarp, sums.gh, offset);
-    }
-    return sums;
-}
-
-/// The means over a row from the sums of its warps. Both halves of a warp do the same.
-template <bool kCentered>
-__device__ inline RowSums RowMeans(const RowSums* warp_sums, int num_warps, float inverse_count) {
-    const int warp = static_cast<int>(threadIdx.x) % kBackwardWarps;
-    const RowSums sums = SumOfLanes<kCentered, kBackwardWarps>(warp < num_warps ? warp_sums[warp] : RowSums{});
-    return {.g = sums.g * inverse_count, .gh = sums.gh * inverse_count};
-}
-
-/// dx of a pack; adds to the sums over rows that the thread keeps of its columns.
-template <bool kCentered, typename T>
-__device__ inline Pack<T> BackwardPack(const Pack<T>& dy, const Pack<T>& dsum, const Pack<T>& sum,
-                                       const Pack<T>& weight, const RowScale& row, const RowSums& means, float* dweight,
-                                       float* dbias) {
-    float grad[Pack<T>::kSize];
-    float x[Pack<T>::kSize];
-    float w[Pack<T>::kSize];
-    float dx[Pack<T>::kSize];
-    ToFloats(dy, grad);
-    ToFloats(sum, x);
-    ToFloats(weight, w);
-    ToFloats(dsum, dx);
-#pragma unroll
-    for (int i = 0; i < Pack<T>::kSize; ++i) {
-        const float normal = Normal<kCentered>(x[i], row);
-        const float g = kCentered ? fmaf(grad[i], w[i], -means.g) : grad[i] * w[i];
-        dx[i] = fmaf(row.scale, fmaf(-normal, means.gh, g), dx[i]);
-        dweight[i] = fmaf(grad[i], normal, dweight[i]);
-        if constexpr (kCentered) {
-            dbias[i] += grad[i];
-        }
-    }
-    return FromFloats<T>(dx);
-}
 
 /// The packs that a thread keeps in shared memory: the rows that are on their way and the weight. It copies, writes and
 /// reads its own only, so that nobody waits for others. Registers for them would cost half the threads.
@@ -137,7 +32,6 @@ struct OwnPacks {
 template <bool kVector, typename T>
 __device__ inline void BeginCopy(Pack<T>* to, const T* from, int num_columns) {
     if constexpr (kVector) {
-        // With 0 bytes to copy the address is not used.
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                      :
                      : "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from),
@@ -157,10 +51,11 @@ __device__ inline float2 BeginRow(const NormBackwardRows<T>& rows, int64_t n, in
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
         const int num_columns = exists ? static_cast<int>(rows.num_columns) - first_column - p * step : 0;
-        BeginCopy<kVector>(stage.Address(kDy * kPacks + p), rows.dy + offset + p * step, num_columns);
-        BeginCopy<kVector>(stage.Address(kSum * kPacks + p), rows.sum + offset + p * step, num_columns);
+        const int64_t begin = num_columns > 0 ? offset + p * step : 0;  // an address that exists in any case
+        BeginCopy<kVector>(stage.Address(kDy * kPacks + p), rows.dy + begin, num_columns);
+        BeginCopy<kVector>(stage.Address(kSum * kPacks + p), rows.sum + begin, num_columns);
         if (rows.dsum != nullptr) {
-            BeginCopy<kVector>(stage.Address(kDsum * kPacks + p), rows.dsum + offset + p * step, num_columns);
+            BeginCopy<kVector>(stage.Address(kDsum * kPacks + p), rows.dsum + begin, num_columns);
         }
     }
     __pipeline_commit();
@@ -215,8 +110,11 @@ __global__ void __launch_bounds__(kBackwardThreads, kPacks == 1 ? 2 : 1)
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
         *weight.Address(p) = LoadColumns<kVector>(rows.weight, first_column + p * step, num_columns);
-        *own.Address(kDsum * kPacks + p) = {};  // without dsum they stay zeros
-        *own.Address(kStage + kDsum * kPacks + p) = {};
+        if (rows.dsum == nullptr) {  // nothing will be copied there
+            const float zeros[kSize] = {};
+            *own.Address(kDsum * kPacks + p) = FromFloats<T>(zeros);
+            *own.Address(kStage + kDsum * kPacks + p) = FromFloats<T>(zeros);
+        }
     }
     float dweight[kElements] = {};
     float dbias[kElements] = {};
