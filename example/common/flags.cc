@@ -48,8 +48,9 @@ DEFINE_string(device, "auto", "cpu, cuda (a GPU a rank), or auto: cuda where the
 DEFINE_string(transport, "auto",
               "between ranks on GPUs: nccl (a GPU a rank, or processes by scripts/run_local.sh), copy (rank threads of "
               "one process, on any number of GPUs); auto: nccl where it can be");
-DEFINE_bool(nondeterministic, false,
-            "allow GPU kernels whose sums have no fixed order (the backward of attention): faster, and two runs differ");
+DEFINE_bool(
+    nondeterministic, false,
+    "allow GPU kernels whose sums have no fixed order (the backward of attention): faster, and two runs differ");
 DEFINE_bool(cuda_graph, false,
             "on one GPU: record a step's work once and replay it; the same numbers with less work for the host");
 DEFINE_string(dtype, "float32",

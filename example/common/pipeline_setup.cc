@@ -104,9 +104,10 @@ PipelineSetup MakePipelineSetup(const ProgramOptions& options, const ModelSpec& 
     setup.layout = nn::parallel::EvenLayout(model.num_layers, num_stages);
     if (options.pipeline_layout == "auto") {
         if (process.num_processes > 1) {
-            throw Error({.where = "--pipeline_layout auto",
-                         .what = "processes would not measure the same; run one with --dry_run, and pass what it chooses",
-                         .got = StrCat(process.num_processes, " processes")});
+            throw Error(
+                {.where = "--pipeline_layout auto",
+                 .what = "processes would not measure the same; run one with --dry_run, and pass what it chooses",
+                 .got = StrCat(process.num_processes, " processes")});
         }
         const AutoLayout chosen = ChooseLayout(options, model, num_stages, num_ranks);
         setup.layout = chosen.layout;

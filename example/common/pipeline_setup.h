@@ -22,9 +22,9 @@ struct PipelineSetup {
     std::string schedule_name = {};
     std::shared_ptr<nn::parallel::PipelineSchedule> schedule = nullptr;
     nn::parallel::StageLayout layout = {};
-    std::string layout_note = {};  // what --pipeline_layout auto measured and chose
+    std::string layout_note = {};     // what --pipeline_layout auto measured and chose
     comm::ProcessPlace process = {};  // of this process among those of the run
-    int threads_per_rank = 0;      // 0: a share of the cores
+    int threads_per_rank = 0;         // 0: a share of the cores
 
     /// Rows of a step, over all replicas.
     int64_t rows_per_step(int64_t batch_size) const { return batch_size * shape.num_microbatches * mesh.data; }

@@ -46,12 +46,12 @@ void CheckFinite(const StepMetrics& metrics) {
     advice += plan.options->recompute ? "" : ", --recompute";
     advice += plan.setup->schedule_name == "gpipe" ? ", --pipeline_schedule 1f1b" : "";
     advice += plan.options->dtype == DataType::kFloat32 ? ", --dtype bfloat16" : "";
-    throw Error({.where = ToString(mesh.device),
-                 .what = StrCat("out of memory: ", mib(numbers.wanted_bytes), " more wanted, ",
-                                numbers.free_bytes < 0 ? "" : mib(numbers.free_bytes) + " free, ",
-                                mib(numbers.reserved_bytes), " in use, ", mib(predicted),
-                                " predicted for this rank; try ", advice, " or more stages"),
-                 .kind = Error::Kind::kRuntime});
+    throw Error(
+        {.where = ToString(mesh.device),
+         .what = StrCat("out of memory: ", mib(numbers.wanted_bytes), " more wanted, ",
+                        numbers.free_bytes < 0 ? "" : mib(numbers.free_bytes) + " free, ", mib(numbers.reserved_bytes),
+                        " in use, ", mib(predicted), " predicted for this rank; try ", advice, " or more stages"),
+         .kind = Error::Kind::kRuntime});
 }
 
 /// One rank of a run.
@@ -193,7 +193,10 @@ class RankRun {
     }
 
     double Mfu(double tokens_per_s) const {
-        const double peak = PeakFlops(HardwareName(mesh_.device), options_.dtype) * mesh_.shape.num_ranks();
+        // Ranks may share GPUs: as many count as there are on all hosts, hosts being alike.
+        const int num_hosts = setup_.process.num_processes / setup_.process.num_local;
+        const int num_gpus = std::min(mesh_.shape.num_ranks(), num_hosts * NumCudaDevices());
+        const double peak = PeakFlops(HardwareName(mesh_.device), options_.dtype) * num_gpus;
         return peak == 0.0 ? 0.0
                            : tokens_per_s *
                                  FlopsPerToken(plan_.prediction->num_elements, plan_.model->num_layers,

@@ -91,7 +91,7 @@ void PipelineStep(benchmark::State& state, const std::string& schedule_name, int
     for ([[maybe_unused]] auto _ : state) {
         StepTimes times;
         comm::RunRanks({.shape = {.pipeline = num_ranks}, .threads_per_rank = kNumCores / num_ranks},
-                            [&](const comm::Mesh& mesh) { RunRank(mesh, schedule, dtype, &times); });
+                       [&](const comm::Mesh& mesh) { RunRank(mesh, schedule, dtype, &times); });
         state.SetIterationTime(Median(times.step_ms) * 1e-3);
         state.counters["makespan_ms"] = Median(times.makespan_ms);
         state.counters["measured/simulated"] = Median(times.ratio);

@@ -81,7 +81,7 @@ TEST(RunRanks, SharesTheCores) {
     for (const int num_ranks : {1, 2, 3, 4}) {
         std::vector<int> num_threads(static_cast<size_t>(num_ranks));
         RunRanks(Ranks(num_ranks),
-                      [&](const Mesh& mesh) { num_threads[static_cast<size_t>(mesh.rank)] = omp_get_max_threads(); });
+                 [&](const Mesh& mesh) { num_threads[static_cast<size_t>(mesh.rank)] = omp_get_max_threads(); });
         int sum = 0;
         for (const int count : num_threads) {
             sum += count;

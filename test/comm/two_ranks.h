@@ -29,12 +29,12 @@ struct TwoRanks {
 
 /// One end of one link. Of a link from a rank to itself both are opened: that is OpenLinks' to do.
 inline std::unique_ptr<Sender> OpenSender(ProcessGroup& group, int peer, Direction direction) {
-    return std::move(group.OpenLinks({{.from = group.rank(), .to = peer, .direction = direction}})
-                         .senders.at({peer, direction}));
+    return std::move(
+        group.OpenLinks({{.from = group.rank(), .to = peer, .direction = direction}}).senders.at({peer, direction}));
 }
 inline std::unique_ptr<Receiver> OpenReceiver(ProcessGroup& group, int peer, Direction direction) {
-    return std::move(group.OpenLinks({{.from = peer, .to = group.rank(), .direction = direction}})
-                         .receivers.at({peer, direction}));
+    return std::move(
+        group.OpenLinks({{.from = peer, .to = group.rank(), .direction = direction}}).receivers.at({peer, direction}));
 }
 
 /// The text of the Error that work throws; empty when it throws none.

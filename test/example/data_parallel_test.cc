@@ -128,25 +128,24 @@ TEST(DataParallel, WeighsEveryTargetAlikeHoweverUnequallyReplicasHaveThem) {
     for (const int num_ranks : {1, 2, 4}) {
         PipelineCase layout = run;
         layout.num_ranks = num_ranks;
-        comm::RunRanks(
-            {.shape = {.data = 3, .pipeline = num_ranks}, .timeout_s = 60.0}, [&](const comm::Mesh& mesh) {
-                const auto pipeline = MakePipeline(layout, mesh, std::make_shared<nn::parallel::Schedule1F1B>());
-                const TinyRows own =
-                    SliceRows(UnequalRows(mesh.device), 2 * mesh.position.data, 2 * mesh.position.data + 2);
-                const float loss = pipeline->TrainStep(
-                    own.inputs, own.targets,
-                    std::make_shared<optimizers::Sgd>(pipeline->Parameters(), optimizers::Sgd::Options{.lr = 1.0f}),
-                    MakeTinyLoss(), run.dtype);
-                EXPECT_NEAR(loss, reference.loss, kTolerance * reference.loss);
-                EXPECT_NEAR(pipeline->grad_norm(), reference.grad_norm, kTolerance * reference.grad_norm);
-                for (const auto& [name, tensor] : nn::StateDict(*pipeline)) {
-                    const std::vector<float> values = tensor->ToVector<float>();
-                    const std::vector<float> wanted = state.at(name)->ToVector<float>();
-                    for (size_t i = 0; i < values.size(); ++i) {
-                        ASSERT_NEAR(values[i], wanted[i], kTolerance) << name;
-                    }
+        comm::RunRanks({.shape = {.data = 3, .pipeline = num_ranks}, .timeout_s = 60.0}, [&](const comm::Mesh& mesh) {
+            const auto pipeline = MakePipeline(layout, mesh, std::make_shared<nn::parallel::Schedule1F1B>());
+            const TinyRows own =
+                SliceRows(UnequalRows(mesh.device), 2 * mesh.position.data, 2 * mesh.position.data + 2);
+            const float loss = pipeline->TrainStep(
+                own.inputs, own.targets,
+                std::make_shared<optimizers::Sgd>(pipeline->Parameters(), optimizers::Sgd::Options{.lr = 1.0f}),
+                MakeTinyLoss(), run.dtype);
+            EXPECT_NEAR(loss, reference.loss, kTolerance * reference.loss);
+            EXPECT_NEAR(pipeline->grad_norm(), reference.grad_norm, kTolerance * reference.grad_norm);
+            for (const auto& [name, tensor] : nn::StateDict(*pipeline)) {
+                const std::vector<float> values = tensor->ToVector<float>();
+                const std::vector<float> wanted = state.at(name)->ToVector<float>();
+                for (size_t i = 0; i < values.size(); ++i) {
+                    ASSERT_NEAR(values[i], wanted[i], kTolerance) << name;
                 }
-            });
+            }
+        });
     }
 }
 

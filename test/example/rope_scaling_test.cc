@@ -65,7 +65,7 @@ TEST(RopeScaling, GivesTheLossesOfPyTorch) {
     const nlohmann::json& run = reference.at("runs").at("llama_tiny_rope_scaled_adamw");
     for (const int num_ranks : {1, 3}) {
         comm::RunRanks({.shape = {.pipeline = num_ranks}, .timeout_s = 60.0},
-                            [&](const comm::Mesh& mesh) { TrainOnRank(folder, run, mesh); });
+                       [&](const comm::Mesh& mesh) { TrainOnRank(folder, run, mesh); });
     }
 }
 

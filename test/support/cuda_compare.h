@@ -12,9 +12,9 @@
 #include "test/support/random_tensor.h"
 
 /// In a test: what needs GPUs ends here on a machine with fewer.
-#define INFINI_SKIP_WITHOUT_GPUS(count)                                                         \
+#define INFINI_SKIP_WITHOUT_GPUS(count)                                                           \
     if (const int infini_num_gpus = ::infini_train::test::NumGpus(); infini_num_gpus < (count)) { \
-        GTEST_SKIP() << "needs " << (count) << " GPUs, has " << infini_num_gpus;              \
+        GTEST_SKIP() << "needs " << (count) << " GPUs, has " << infini_num_gpus;                  \
     }
 #define INFINI_SKIP_WITHOUT_CUDA() INFINI_SKIP_WITHOUT_GPUS(1)
 

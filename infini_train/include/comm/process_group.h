@@ -41,8 +41,8 @@ class ProcessGroup {
     /// Of each rank of the group its rank in the world.
     const std::vector<int>& world_ranks() const { return world_ranks_; }
 
-    /// Each tensor becomes its sum over the ranks: the same bits on every rank and in every run, added in rank order (in
-    /// an order of its own where NCCL adds). float32, int64; the ranks' lists agree in length, shapes and dtypes.
+    /// Each tensor becomes its sum over the ranks: the same bits on every rank and in every run, added in rank order
+    /// (in an order of its own where NCCL adds). float32, int64; the ranks' lists agree in length, shapes and dtypes.
     virtual void AllReduceSum(const TensorList& tensors) = 0;
     /// gathered[i] = x of rank i. x [...], gathered [size, ...], any dtype.
     virtual void AllGather(const Tensor& x, Tensor& gathered) = 0;

@@ -10,7 +10,8 @@
 namespace infini_train::comm {
 
 /// What carries tensors from rank to rank. kCopy: within one process, handed over where both ranks have the same memory
-/// (CPU, one GPU), copied from GPU to GPU elsewhere. kAuto: NCCL for ranks with a GPU each and for processes, else kCopy.
+/// (CPU, one GPU), copied from GPU to GPU elsewhere. kAuto: NCCL for ranks with a GPU each and for processes, else
+/// kCopy.
 enum class Transport { kAuto, kNccl, kCopy };
 /// The value of --transport. Throws Error for an unknown one.
 Transport ParseTransport(std::string_view name);
@@ -39,13 +40,13 @@ TransportChoice ChooseTransport(const RanksOptions& options);
 
 /// Runs rank_main on a thread for each rank of this process, with a device of its own, and returns when all have ended.
 /// A single rank runs on the calling thread, whose number of OpenMP threads is as before afterwards. The cores to share
-/// are those this process may use, and no more than the calling thread's OpenMP would (OMP_NUM_THREADS); the first ranks
-/// get the remainder. GPUs are given out by the rank's place on its host.
+/// are those this process may use, and no more than the calling thread's OpenMP would (OMP_NUM_THREADS); the first
+/// ranks get the remainder. GPUs are given out by the rank's place on its host.
 ///
 /// The first rank to throw ends all, in every process: whoever waits for a rank throws, and that first error is thrown
-/// here as an Error, its text led by "[rank r]" when there are several ranks, its exit code kept (1 for an exception that
-/// is no Error). A rank that does not end within grace_s of it (in a computation that has no end, say) ends its process:
-/// that error on stderr, its exit code.
+/// here as an Error, its text led by "[rank r]" when there are several ranks, its exit code kept (1 for an exception
+/// that is no Error). A rank that does not end within grace_s of it (in a computation that has no end, say) ends its
+/// process: that error on stderr, its exit code.
 void RunRanks(const RanksOptions& options, const std::function<void(const Mesh&)>& rank_main);
 
 }  // namespace infini_train::comm

@@ -9,9 +9,9 @@
 namespace infini_train::comm {
 
 struct NcclWorldOptions {
-    int num_ranks = 0;          // of all processes
-    std::string unique_id = {};  // from make_unique_id of one process
-    double timeout_s = 0.0;     // of whatever waits for another rank
+    int num_ranks = 0;                                            // of all processes
+    std::string unique_id = {};                                   // from make_unique_id of one process
+    double timeout_s = 0.0;                                       // of whatever waits for another rank
     std::function<void(const std::string& why)> on_failure = {};  // what the watchdog found
 };
 

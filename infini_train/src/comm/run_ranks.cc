@@ -154,8 +154,8 @@ class Run {
     void Fail(int rank, const std::exception& exception) {
         const auto* error = dynamic_cast<const Error*>(&exception);
         const bool is_bad_input = error != nullptr && error->exit_code() == 2;
-        const bool is_first = outcome_.RankFailed(
-            rank, exception.what(), is_bad_input ? Error::Kind::kBadInput : Error::Kind::kRuntime);
+        const bool is_first =
+            outcome_.RankFailed(rank, exception.what(), is_bad_input ? Error::Kind::kBadInput : Error::Kind::kRuntime);
         // The ranks of this process first, whose errors then name the rank alone: Fail calls on_failure here, too.
         FailWorld(StrCat("rank ", rank, " failed"));
         if (is_first) {

@@ -1,9 +1,9 @@
 #include <string>
 
+#include "infini_train/include/comm/run_ranks.h"
 #include "infini_train/include/common/env.h"
 #include "infini_train/include/common/error.h"
 #include "infini_train/include/common/str_cat.h"
-#include "infini_train/include/comm/run_ranks.h"
 #include "infini_train/src/comm/nccl_backend.h"
 
 namespace infini_train::comm {
@@ -27,8 +27,9 @@ TransportChoice ChooseOnGpus(const RanksOptions& options) {
                      .wanted = "--transport nccl, or one process with --nthread_per_process"});
     }
     if (options.transport == Transport::kCopy || (!has_processes && options.transport == Transport::kAuto && !fits)) {
-        return {.transport = Transport::kCopy,
-                .note = fits ? "" : StrCat("transport: copy, since ", num_threads, " ranks share ", GpusText(num_gpus))};
+        return {
+            .transport = Transport::kCopy,
+            .note = fits ? "" : StrCat("transport: copy, since ", num_threads, " ranks share ", GpusText(num_gpus))};
     }
     if (!has_processes && options.transport == Transport::kAuto && !is_nccl_built) {
         return {.transport = Transport::kCopy};

@@ -36,11 +36,8 @@ INSTANTIATE_TEST_SUITE_P(Ranks, CudaPipelineEquality, testing::Values(1, 2, 3, 4
 
 TEST(CudaPipeline, LeavesNoMemoryBehindAndTakesNoneAfterTheFirstStep) {
     INFINI_SKIP_WITHOUT_CUDA();
-    const PipelineCase run = {.num_microbatches = 4,
-                              .num_steps = 3,
-                              .num_ranks = 4,
-                              .schedule = "1f1b",
-                              .device = DeviceType::kCUDA};
+    const PipelineCase run = {
+        .num_microbatches = 4, .num_steps = 3, .num_ranks = 4, .schedule = "1f1b", .device = DeviceType::kCUDA};
     PipelineCase longer = run;
     longer.num_steps = 9;
     const std::vector<RankRun> few = RunPipeline(run);

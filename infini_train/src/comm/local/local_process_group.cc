@@ -175,8 +175,8 @@ LinkEnds LocalProcessGroup::OpenLinks(const std::vector<Link>& links) {
                 MakeSender(TakeEnd(link.from, link.to, link.direction, &LocalGroup::SharedLink::has_sender));
         }
         if (link.to == rank()) {
-            ends.receivers[{link.from, link.direction}] =
-                MakeReceiver(TakeEnd(link.from, link.to, link.direction, &LocalGroup::SharedLink::has_receiver), device_);
+            ends.receivers[{link.from, link.direction}] = MakeReceiver(
+                TakeEnd(link.from, link.to, link.direction, &LocalGroup::SharedLink::has_receiver), device_);
         }
     }
     return ends;

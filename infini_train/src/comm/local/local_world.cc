@@ -15,7 +15,8 @@ constexpr double kLongestWaitS = 1e8;  // three years; a clock in nanoseconds ov
 }  // namespace
 
 LocalWorld::LocalWorld(int num_ranks, double timeout_s)
-    : timeout_s_(std::min(timeout_s, kLongestWaitS)), conditions_(static_cast<size_t>(num_ranks)),
+    : timeout_s_(std::min(timeout_s, kLongestWaitS)),
+      conditions_(static_cast<size_t>(num_ranks)),
       gpus_(static_cast<size_t>(num_ranks), -1) {
     CHECK_GT(timeout_s, 0.0);
 }

@@ -40,8 +40,8 @@ class LocalWorld {
     double timeout_s_;
     std::mutex mutex_;
     std::vector<std::condition_variable> conditions_;  // by rank
-    std::string failure_;                             // empty: none
-    std::vector<int> gpus_;                           // by rank
+    std::string failure_;                              // empty: none
+    std::vector<int> gpus_;                            // by rank
 };
 
 }  // namespace infini_train::comm

@@ -22,9 +22,9 @@ class Mailbox {
     struct Receive {
         MessageSpec expected = {};
         Device device = {};
-        std::shared_ptr<Tensor> buffer = nullptr;        // on the receiver's GPU where the sender has another,
+        std::shared_ptr<Tensor> buffer = nullptr;            // on the receiver's GPU where the sender has another,
         std::shared_ptr<const Event> buffer_free = nullptr;  // and when it may be written
-        std::optional<Message> message = std::nullopt;   // once delivered
+        std::optional<Message> message = std::nullopt;       // once delivered
     };
 
     /// Ranks of the world.

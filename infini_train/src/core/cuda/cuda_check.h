@@ -11,20 +11,20 @@ void LogCudaError(const char* call, cudaError_t error);
 
 }  // namespace infini_train::cuda
 
-#define INFINI_CUDA_CHECK(call)                                        \
-    do {                                                               \
-        const cudaError_t infini_cuda_error = (call);                  \
-        if (infini_cuda_error != cudaSuccess) {                        \
+#define INFINI_CUDA_CHECK(call)                                             \
+    do {                                                                    \
+        const cudaError_t infini_cuda_error = (call);                       \
+        if (infini_cuda_error != cudaSuccess) {                             \
             ::infini_train::cuda::ThrowCudaError(#call, infini_cuda_error); \
-        }                                                              \
+        }                                                                   \
     } while (false)
 
-#define INFINI_CUDA_LOG(call)                                        \
-    do {                                                             \
-        const cudaError_t infini_cuda_error = (call);                \
-        if (infini_cuda_error != cudaSuccess) {                      \
+#define INFINI_CUDA_LOG(call)                                             \
+    do {                                                                  \
+        const cudaError_t infini_cuda_error = (call);                     \
+        if (infini_cuda_error != cudaSuccess) {                           \
             ::infini_train::cuda::LogCudaError(#call, infini_cuda_error); \
-        }                                                            \
+        }                                                                 \
     } while (false)
 
 /// After every launch.

@@ -92,9 +92,10 @@ class CudaStream : public Stream {
     int index_;
     cudaStream_t stream_ = nullptr;
     std::shared_ptr<EventPool> events_;
-    void* pinned_ = nullptr;           // host memory that the GPU reads and writes by itself
+    void* pinned_ = nullptr;             // host memory that the GPU reads and writes by itself
     cudaEvent_t pinned_free_ = nullptr;  // after the last copy from it
-    std::unique_ptr<std::deque<std::vector<char>>> recorded_copies_;  // what a recording copies from the host; null: none
+    std::unique_ptr<std::deque<std::vector<char>>>
+        recorded_copies_;  // what a recording copies from the host; null: none
     std::map<std::type_index, std::shared_ptr<void>> states_;
 };
 

@@ -46,7 +46,10 @@ void EndRange() {
 [[maybe_unused]] const bool registered = [] {
     // With fewer queues than streams, streams of the pipeline's edges would wait for each other.
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
-    cuda_backend = {.num_devices = NumDevices, .name = NameOf, .make_allocator = MakeAllocator, .make_stream = MakeStream,
+    cuda_backend = {.num_devices = NumDevices,
+                    .name = NameOf,
+                    .make_allocator = MakeAllocator,
+                    .make_stream = MakeStream,
                     .begin_range = BeginRange,
                     .end_range = EndRange};
     return true;

@@ -34,10 +34,10 @@ class PlanRunner {
     std::string DifferenceOf(const std::vector<ActionList>& plans) const {
         std::vector<RankRun> ranks(plans.size());
         comm::RunRanks({.shape = {.pipeline = run_.num_ranks}, .timeout_s = 60.0, .threads_per_rank = 1},
-                            [&](const comm::Mesh& mesh) {
-                                const auto rank = static_cast<size_t>(mesh.rank);
-                                ranks[rank] = RunOnRank(mesh, plans[rank]);
-                            });
+                       [&](const comm::Mesh& mesh) {
+                           const auto rank = static_cast<size_t>(mesh.rank);
+                           ranks[rank] = RunOnRank(mesh, plans[rank]);
+                       });
         return Difference(run_, reference_, ranks);
     }
 

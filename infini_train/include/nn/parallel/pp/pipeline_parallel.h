@@ -15,13 +15,13 @@
 
 namespace infini_train::nn::parallel {
 
+class RecordedStep;
+
 /// A model spread over the ranks of a pipeline, as one of them sees it: its own chunks. One a rank; every method that
 /// computes is collective over the pipeline and its replicas, and gives each rank the same result.
 ///
 /// The numbers are those of one rank that holds all chunks and accumulates the same micro-batches, bit for bit,
 /// whatever the schedule. With replicas the sums over them run in rank order (1e-5 of one rank's in float32).
-class RecordedStep;
-
 class PipelineParallel : public Module {
  public:
     struct Options {
