@@ -189,7 +189,7 @@ std::vector<RankRun> RunPipeline(const PipelineCase& run) {
     comm::RunRanks(
         {.shape = shape,
          .device = run.device,
-         .transport = run.device == DeviceType::kCUDA ? comm::Transport::kCopy : comm::Transport::kAuto,
+         .transport = run.transport,
          .timeout_s = kTimeoutS,
          .threads_per_rank = run.threads_per_rank},
         [&](const comm::Mesh& mesh) { ranks[static_cast<size_t>(mesh.rank)] = RunOnRank(run, mesh, schedule); });

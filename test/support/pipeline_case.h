@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "infini_train/include/comm/mesh.h"
+#include "infini_train/include/comm/run_ranks.h"
 #include "infini_train/include/nn/parallel/pp/pipeline_parallel.h"
 #include "infini_train/include/nn/parallel/pp/pipeline_shape.h"
 #include "infini_train/include/optimizer/optimizer.h"
@@ -31,6 +32,7 @@ struct PipelineCase {
     std::string schedule = "gpipe";  // a name, or the path of a plan file
     int threads_per_rank = 1;        // of OpenMP
     DeviceType device = DeviceType::kCPU;
+    comm::Transport transport = comm::Transport::kAuto;
 };
 
 /// For messages: every member that is not as it is by default or that the pipeline is about.
