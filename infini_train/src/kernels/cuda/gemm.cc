@@ -108,14 +108,13 @@ class GemmState {
 
     void Make(const GemmShape& shape, const GemmOptions& options, const GemmOperands& operands, Plan& plan) const;
 
-    int gpu_index_;
     std::unique_ptr<cublasLtContext, Close> handle_;
     void* workspace_ = nullptr;
     std::map<Key, Plan> plans_;
 };
 
-GemmState::GemmState(int gpu_index) : gpu_index_(gpu_index) {
-    const infini_train::cuda::DeviceGuard guard(gpu_index_);
+GemmState::GemmState(int gpu_index) {
+    const infini_train::cuda::DeviceGuard guard(gpu_index);
     cublasLtHandle_t handle = nullptr;
     INFINI_CUBLAS_CHECK(cublasLtCreate(&handle));
     handle_.reset(handle);
@@ -123,8 +122,7 @@ GemmState::GemmState(int gpu_index) : gpu_index_(gpu_index) {
 }
 
 GemmState::~GemmState() {
-    const infini_train::cuda::DeviceGuard guard(gpu_index_);
-    INFINI_CUDA_LOG(cudaFree(workspace_));
+    INFINI_CUDA_LOG(cudaFree(workspace_));  // whichever GPU is the thread's
 }
 
 void SetPointers(const GemmOperands& operands, Plan& plan) {
