@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kChunkElements = int64_t{1} << 20;  // bounds the host's part of a tensor on a device
 
-void ReadTensor(const checkpoint::WeightFile& file, const std::string& name, Tensor& values) {
+void ReadTensor(const checkpoint::WeightSource& file, const std::string& name, Tensor& values) {
     const int64_t num_rows = values.dim(0);
     const int64_t row_elements = num_rows == 0 ? 1 : values.num_elements() / num_rows;
     const int64_t chunk_rows = std::max<int64_t>(1, kChunkElements / std::max<int64_t>(1, row_elements));
@@ -28,7 +28,7 @@ void ReadTensor(const checkpoint::WeightFile& file, const std::string& name, Ten
 
 }  // namespace
 
-void LoadWeights(const checkpoint::WeightFile& file, const nn::Module& module) {
+void LoadWeights(const checkpoint::WeightSource& file, const nn::Module& module) {
     for (const auto& [name, values] : nn::StateDict(module)) {
         if (!file.Contains(name)) {
             throw Error({.where = file.path(), .what = "has no tensor " + name});

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "example/common/flags.h"
-#include "infini_train/include/checkpoint/weight_file.h"
+#include "infini_train/include/checkpoint/weight_source.h"
 #include "infini_train/include/nn/module.h"
 #include "infini_train/include/nn/modules/dropout.h"
 #include "infini_train/include/nn/parallel/pp/stage_layout.h"
@@ -18,7 +18,7 @@ namespace infini_train {
 struct ModelSpec {
     std::string name = {};                                            // for the first line: "gpt2 tiny"
     std::vector<std::string> notes = {};                              // what the user should know of the weights
-    std::shared_ptr<const checkpoint::WeightFile> weights = nullptr;  // null: initial values
+    std::shared_ptr<const checkpoint::WeightSource> weights = nullptr;  // null: initial values
     int num_layers = 0;
     int64_t num_channels = 0;
     int64_t block_size = 0;

@@ -19,7 +19,7 @@ ModelSpec MakeModel(const ProgramOptions& options) {
     config.deterministic_attention = !options.nondeterministic;
     return {
         .name = file != nullptr ? "gpt2 " + options.llmc_filepath : "gpt2 " + options.model,
-        .weights = file == nullptr ? nullptr : std::shared_ptr<const checkpoint::WeightFile>(file, &file->weights),
+        .weights = file == nullptr ? nullptr : std::shared_ptr<const checkpoint::WeightSource>(file, &file->weights),
         .num_layers = config.num_layers,
         .num_channels = config.num_channels,
         .block_size = config.block_size,

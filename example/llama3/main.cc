@@ -23,7 +23,7 @@ ModelSpec MakeModel(const ProgramOptions& options) {
     return {
         .name = file != nullptr ? "llama3 " + options.llmc_filepath : "llama3 " + options.model,
         .notes = file != nullptr ? file->header.notes : std::vector<std::string>{},
-        .weights = file == nullptr ? nullptr : std::shared_ptr<const checkpoint::WeightFile>(file, &file->weights),
+        .weights = file == nullptr ? nullptr : std::shared_ptr<const checkpoint::WeightSource>(file, &file->weights),
         .num_layers = config.num_layers,
         .num_channels = config.num_channels,
         .block_size = config.block_size,

@@ -5,16 +5,16 @@
 #include <memory>
 #include <string>
 
+#include "infini_train/include/checkpoint/weight_source.h"
 #include "infini_train/include/common/file.h"
 #include "infini_train/include/core/dtype.h"
 #include "infini_train/include/core/shape.h"
 
 namespace infini_train::checkpoint {
 
-/// Tensors of an open file by the names of our state dicts. The readers of each format make one after they have checked
-/// the file; reading a tensor, or some rows of it, touches the bytes of those alone. A copy shares the open file;
-/// threads may read at the same time.
-class WeightFile {
+/// The tensors of one open file. The readers of each format make one after they have checked the file. A copy shares
+/// the open file.
+class WeightFile : public WeightSource {
  public:
     struct Entry {
         uint64_t offset = 0;  // of the first byte, in the file
@@ -28,17 +28,13 @@ class WeightFile {
     /// CHECKs that every tensor lies within the file.
     WeightFile(std::shared_ptr<const ReadOnlyFile> file, std::map<std::string, Entry> entries);
 
-    const std::string& path() const { return file_->path(); }
-    /// bfloat16 when all tensors are, else float32: the smallest that holds any of them exactly.
-    DataType dtype() const;
-
-    bool Contains(const std::string& name) const { return entries_.contains(name); }
-    /// These throw Error when there is no such tensor.
-    const Shape& shape(const std::string& name) const { return At(name).shape; }
+    const std::string& path() const override { return file_->path(); }
+    DataType dtype() const override;
+    bool Contains(const std::string& name) const override { return entries_.contains(name); }
+    const Shape& shape(const std::string& name) const override { return At(name).shape; }
+    void ReadRows(const std::string& name, int64_t begin, int64_t end, float* destination) const override;
     /// The whole tensor, widened to float32.
     void Read(const std::string& name, float* destination) const;
-    /// Rows [begin, end) of the first axis, widened to float32.
-    void ReadRows(const std::string& name, int64_t begin, int64_t end, float* destination) const;
 
  private:
     const Entry& At(const std::string& name) const;

@@ -9,10 +9,10 @@
 
 #include "glog/logging.h"
 
+#include "infini_train/include/common/atomic_file.h"
 #include "infini_train/include/common/checked_math.h"
 #include "infini_train/include/common/error.h"
 #include "infini_train/include/common/str_cat.h"
-#include "infini_train/src/checkpoint/atomic_file.h"
 #include "infini_train/src/checkpoint/llmc_header.h"
 #include "infini_train/src/checkpoint/llmc_layout.h"
 

@@ -1,4 +1,4 @@
-#include "infini_train/src/checkpoint/atomic_file.h"
+#include "infini_train/include/common/atomic_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -15,7 +15,7 @@
 #include "infini_train/include/common/error.h"
 #include "infini_train/include/common/str_cat.h"
 
-namespace infini_train::checkpoint {
+namespace infini_train {
 namespace {
 
 constexpr size_t kMaxWriteBytes = size_t{1} << 30;  // Linux writes less than 2 GiB a call
@@ -80,4 +80,4 @@ void AtomicFile::ThrowSystemError(const std::string& what) const {
     throw Error({.where = path_, .what = StrCat(what, ": ", std::strerror(errno)), .kind = Error::Kind::kRuntime});
 }
 
-}  // namespace infini_train::checkpoint
+}  // namespace infini_train

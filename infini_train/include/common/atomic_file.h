@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <string>
 
-namespace infini_train::checkpoint {
+namespace infini_train {
 
 /// A file written beside its final place; Commit moves it there. Without Commit nothing is left, and what was there
 /// before stays. Throws Error when a file cannot be made there or the disk is full.
@@ -27,4 +27,4 @@ class AtomicFile {
     bool is_committed_ = false;
 };
 
-}  // namespace infini_train::checkpoint
+}  // namespace infini_train
