@@ -22,6 +22,8 @@ struct ProgramOptions {
 
     std::string model;
     std::string llmc_filepath;
+    std::string hf_dir;
+    std::string load;  // a folder of one complete checkpoint
     float rope_scaling_factor = 8.0f;
     uint64_t seed = 0;
     float dropout = 0.0f;

@@ -16,8 +16,8 @@ namespace infini_train {
 
 /// What a program knows of a model before any rank builds its part. Every rank uses the same one, at the same time.
 struct ModelSpec {
-    std::string name = {};                                            // for the first line: "gpt2 tiny"
-    std::vector<std::string> notes = {};                              // what the user should know of the weights
+    std::string name = {};                                              // for the first line: "gpt2 tiny"
+    std::vector<std::string> notes = {};                                // what the user should know of the weights
     std::shared_ptr<const checkpoint::WeightSource> weights = nullptr;  // null: initial values
     int num_layers = 0;
     int64_t num_channels = 0;
