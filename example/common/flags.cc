@@ -1,25 +1,31 @@
 #include "example/common/flags.h"
 
-#include <cmath>
-#include <cstdio>
+#include <array>
+#include <span>
 #include <sstream>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "gflags/gflags.h"
 
+#include "example/common/command_line.h"
+#include "example/common/flag_values.h"
 #include "infini_train/include/common/error.h"
 #include "infini_train/include/common/str_cat.h"
 
 DEFINE_string(input_bin, "",
               "tokens to train on: a token file, a text file (.txt, one token a byte), or a quoted glob of shards");
 DEFINE_string(input_val_bin, "", "tokens for the validation loss");
+DEFINE_bool(shuffle, false, "take the rows of each epoch in a random order, which the seed and the epoch decide");
 DEFINE_int32(val_loss_every, 0, "validation loss every N steps; 0: only after the last");
 DEFINE_int32(val_batches, 20, "micro-batches of a validation");
 
 DEFINE_string(model, "", "fresh start, random weights: tiny; gpt2: d12, d24, d36, d48; llama3: 1b, 8b");
 DEFINE_string(llmc_filepath, "", "weights to start from: an llm.c .bin file, float32 or bfloat16");
+DEFINE_string(hf_dir, "",
+              "weights to start from: a Hugging Face folder, config.json and model.safetensors (or shards)");
+DEFINE_string(load, "",
+              "go on from a checkpoint: its folder, the folder of --save (the newest there), or latest: the newest in "
+              "--save, and where there is none yet a start as the other flags say; flags that decide the numbers and "
+              "are not given are the checkpoint's");
 DEFINE_double(rope_scaling_factor, 8,
               "llama3: stretch of the rotary frequencies for an .bin file that asks for it but does not say "
               "how much (LLaMA-3.1: 8, 3.2: 32)");
@@ -64,12 +70,15 @@ DEFINE_int64(total_batch_size, 0,
              "micro-batches; 0: one micro-batch a replica");
 DEFINE_int32(num_iteration, 10, "optimizer steps; 0: no training, just the text for --prompt");
 
+DEFINE_bool(overfit_single_batch, false, "train on the first step's rows again and again: the loss must go to 0");
+
 DEFINE_string(optimizer, "adamw", "adamw or sgd");
 DEFINE_double(learning_rate, 3e-4, "peak learning rate");
 DEFINE_string(lr_schedule, "cosine",
               "constant, linear, cosine or wsd (stable, then linear over the last fifth); from the peak to "
               "final_lr_fraction of it");
 DEFINE_int32(warmup_iterations, 0, "steps over which the learning rate rises to its peak");
+DEFINE_int32(lr_decay_iterations, 0, "steps until the learning rate is at its end, warm-up included; 0: num_iteration");
 DEFINE_double(final_lr_fraction, 1, "learning rate after the last step, as a fraction of the peak");
 DEFINE_double(weight_decay, 0, "decay of parameters with two or more dimensions");
 DEFINE_double(beta1, 0.9, "AdamW: memory of the gradient");
@@ -78,14 +87,33 @@ DEFINE_double(eps, 1e-8, "AdamW: added to the root of the squared gradient");
 DEFINE_double(momentum, 0, "SGD: memory of the gradient; 0: plain");
 DEFINE_double(grad_clip, 0, "largest global norm of the gradient; 0: no clipping");
 
-DEFINE_string(tokenizer, "byte", "of --prompt and of generated text: byte (one token a byte)");
+DEFINE_string(on_nonfinite, "stop",
+              "a loss or gradient norm that is not finite: stop, or skip (the step changes nothing; 10 in a row stop)");
+
+DEFINE_string(save, "",
+              "folder for checkpoints: after the last step, every save_every steps, and when a signal stops the run");
+DEFINE_int32(save_every, 0, "steps between checkpoints; 0: only at the end");
+DEFINE_int32(keep, 0, "newest checkpoints to keep; 0: all");
+DEFINE_string(on_save_error, "continue",
+              "a checkpoint that cannot be written: continue (say so, and train on) or stop");
+
+DEFINE_string(
+    tokenizer, "byte",
+    "of --prompt and of generated text: byte (one token a byte), a file (tokenizer.json, .tiktoken, llm.c's .bin) "
+    "or a folder (tokenizer.json, or vocab.json and merges.txt)");
 DEFINE_string(prompt, "", "text that generation goes on from; written after the last step");
 DEFINE_int32(text_length, 64, "tokens to generate");
 DEFINE_double(temperature, 1, "of sampling; 0: always the likeliest token");
+DEFINE_int32(top_k, 0, "sample among the k likeliest tokens alone; 0: all");
+DEFINE_double(top_p, 1, "sample among the likeliest tokens that together have this probability; 1: all");
 DEFINE_int32(sample_every, 0, "generate a text every N steps; 0: never");
 
-DEFINE_string(metrics_file, "",
-              "file to write anew, one JSON object a step: step, loss, grad_norm, lr, ms, tokens_per_s, peak_bytes");
+DEFINE_string(
+    metrics_file, "",
+    "file with one JSON object a step: step, loss, grad_norm, lr, ms, tokens_per_s, peak_bytes; written anew, or "
+    "after --load continued");
+DEFINE_string(tensorboard, "", "folder for a TensorBoard event file with the curves of the run");
+DEFINE_string(report, "", "HTML file to write at the end: configuration, curves, timeline of a step, memory by rank");
 DEFINE_bool(dry_run, false, "plan, check and predict memory; no training, no --input_bin, no memory for parameters");
 DEFINE_bool(print_plan, false, "print the pipeline's timeline at unit costs, its bubble and the memory of each rank");
 DEFINE_string(plan_json, "", "file to write the plan to: order, start times, bubble, predicted bytes by rank");
@@ -101,154 +129,60 @@ constexpr float kLeastEps = 1e-30f;  // with none, a parameter whose gradients a
 constexpr int kMaxRanks = 1024;      // of a process, and stages and chunks: plans are lists over all of them
 constexpr int kMaxThreads = 1024;    // more than any host has; far more end in the OpenMP runtime, without a word
 
-struct FlagGroup {
-    std::string_view title;
-    std::vector<const char*> flags;
-};
-
-std::vector<FlagGroup> FlagGroups() {
+CommandLine ProgramCommandLine(const std::string& program) {
     return {
-        {"Data", {"input_bin", "input_val_bin", "val_loss_every", "val_batches"}},
-        {"Model", {"model", "llmc_filepath", "rope_scaling_factor", "seed", "dropout", "recompute"}},
-        {"Pipeline",
-         {"pipeline_parallel", "nthread_per_process", "pipeline_schedule", "virtual_pipeline_parallel",
-          "pipeline_layout", "timeout_s"}},
-        {"Device", {"device", "dtype", "transport", "nondeterministic", "cuda_graph", "threads_per_rank"}},
-        {"Batch", {"batch_size", "sequence_length", "total_batch_size", "num_iteration"}},
-        {"Optimizer",
-         {"optimizer", "learning_rate", "lr_schedule", "warmup_iterations", "final_lr_fraction", "weight_decay",
-          "beta1", "beta2", "eps", "momentum", "grad_clip"}},
-        {"Text", {"tokenizer", "prompt", "text_length", "temperature", "sample_every"}},
-        {"Output", {"metrics_file", "timeline", "dry_run", "print_plan", "plan_json"}},
-    };
+        .usage = "Trains a language model, or goes on from a prompt.\n\n  " + program +
+                 " --model tiny --input_bin tokens.bin --num_iteration 100 --save checkpoints\n  " + program +
+                 " --load checkpoints --num_iteration 200 --save checkpoints\n  " + program +
+                 " --llmc_filepath weights.bin --num_iteration 0 --prompt \"Once\" --text_length 100 --temperature 0\n",
+        .groups = {
+            {"Data", {"input_bin", "input_val_bin", "val_loss_every", "val_batches", "shuffle", "tokenizer"}},
+            {"Model",
+             {"model", "llmc_filepath", "hf_dir", "load", "rope_scaling_factor", "seed", "dropout", "recompute"}},
+            {"Pipeline",
+             {"pipeline_parallel", "nthread_per_process", "pipeline_schedule", "virtual_pipeline_parallel",
+              "pipeline_layout", "timeout_s"}},
+            {"Device", {"device", "dtype", "transport", "nondeterministic", "cuda_graph", "threads_per_rank"}},
+            {"Batch", {"batch_size", "sequence_length", "total_batch_size", "num_iteration", "overfit_single_batch"}},
+            {"Optimizer",
+             {"optimizer", "learning_rate", "lr_schedule", "warmup_iterations", "lr_decay_iterations",
+              "final_lr_fraction", "weight_decay", "beta1", "beta2", "eps", "momentum", "grad_clip", "on_nonfinite"}},
+            {"Checkpoints", {"save", "save_every", "keep", "on_save_error"}},
+            {"Text", {"prompt", "text_length", "temperature", "top_k", "top_p", "sample_every"}},
+            {"Output", {"metrics_file", "tensorboard", "report", "timeline", "dry_run", "print_plan", "plan_json"}},
+        }};
 }
 
-void PrintHelp(const char* program) {
-    std::printf(
-        "Trains a language model, or goes on from a prompt.\n\n"
-        "  %s --model tiny --input_bin tokens.bin --num_iteration 100\n"
-        "  %s --llmc_filepath weights.bin --num_iteration 0 --prompt \"Once\" --text_length 100 --temperature 0\n",
-        program, program);
-    for (const FlagGroup& group : FlagGroups()) {
-        std::printf("\n%s\n", std::string(group.title).c_str());
-        for (const char* name : group.flags) {
-            gflags::CommandLineFlagInfo info;
-            gflags::GetCommandLineFlagInfo(name, &info);
-            std::string value = info.default_value;
-            if (info.type == "double") {
-                value = StrCat(std::stod(value));  // gflags writes 0.1 as 0.10000000000000001
-            }
-            value = value.empty() ? "" : " [" + value + "]";
-            std::printf("  --%s%s\n      %s\n", name, value.c_str(), info.description.c_str());
-        }
-    }
-}
-
-bool IsOurs(const std::string& name) {
-    for (const FlagGroup& group : FlagGroups()) {
-        for (const char* flag : group.flags) {
-            if (name == flag) {
-                return true;
-            }
-        }
-    }
-    return false;
-}
-
-/// gflags' own parser ends the process on an error with its own exit code, so the words are read here and set one by
-/// one.
-bool ReadCommandLine(int argc, char** argv) {
-    for (int i = 1; i < argc; ++i) {
-        const std::string word = argv[i];
-        const size_t dashes = word.rfind("--", 0) == 0 ? 2 : 1;
-        if (word.size() < 2 || word[0] != '-') {
-            throw Error({.where = word, .what = "not a flag; flags begin with -- (see --help)"});
-        }
-        const size_t equals = word.find('=');
-        std::string name = word.substr(dashes, equals == std::string::npos ? equals : equals - dashes);
-        if (name == "help" || name == "h") {
-            PrintHelp(argv[0]);
-            return false;
-        }
-        bool negated = false;
-        if (!IsOurs(name) && name.rfind("no", 0) == 0 && IsOurs(name.substr(2))) {
-            name = name.substr(2);
-            negated = true;
-        }
-        gflags::CommandLineFlagInfo info;
-        if (!IsOurs(name) || !gflags::GetCommandLineFlagInfo(name.c_str(), &info) || (negated && info.type != "bool")) {
-            throw Error({.where = word.substr(0, equals), .what = "unknown flag (see --help)"});
-        }
-        if (negated && equals != std::string::npos) {
-            throw Error({.where = word, .what = "--no" + name + " takes no value"});
-        }
-        std::string value;
-        if (equals != std::string::npos) {
-            value = word.substr(equals + 1);
-        } else if (info.type == "bool") {
-            value = negated ? "false" : "true";
-        } else if (i + 1 < argc) {
-            value = argv[++i];
-        } else {
-            throw Error({.where = "--" + name, .what = "no value", .wanted = info.type});
-        }
-        if (gflags::SetCommandLineOption(name.c_str(), value.c_str()).empty()) {
-            throw Error({.where = "--" + name, .what = "not a value of this flag", .got = value, .wanted = info.type});
-        }
-    }
-    return true;
-}
-
-[[noreturn]] void Refuse(const char* flag, const std::string& what, const std::string& got, const std::string& wanted) {
-    throw Error({.where = std::string("--") + flag, .what = what, .got = got, .wanted = wanted});
-}
-
-template <typename T>
-T AtLeast(const char* flag, T value, T least) {
-    // Also refuses NaN.
-    if (!(value >= least) || !std::isfinite(static_cast<double>(value))) {
-        Refuse(flag, "out of range", StrCat(value), StrCat("at least ", least));
-    }
-    return value;
-}
-
-/// As float32, in which the run computes: 1e300 is infinite there, and 1 - 1e-12 is 1.
-float FloatAtLeast(const char* flag, double value, float least) {
-    const auto narrow = static_cast<float>(value);
-    if (!(narrow >= least) || !std::isfinite(narrow)) {
-        Refuse(flag, "out of range for a float32", StrCat(value), StrCat("at least ", least));
-    }
-    return narrow;
-}
-
-float Fraction(const char* flag, double value, bool may_be_one) {
-    const auto narrow = static_cast<float>(value);
-    if (!(narrow >= 0.0f && (narrow < 1.0f || (may_be_one && narrow == 1.0f)))) {
-        Refuse(flag, "out of range for a float32", StrCat(value), may_be_one ? "0 to 1" : "0 to less than 1");
-    }
-    return narrow;
-}
-
-bool Choice(const char* flag, const std::string& value, const char* first, const char* second) {
-    if (value != first && value != second) {
-        Refuse(flag, "unknown value", value, StrCat(first, " or ", second));
-    }
-    return value == first;
-}
+/// What decides the numbers of a run: a run that goes on from a checkpoint takes those that it is not given from there.
+constexpr std::array kSavedFlags = {"input_bin",
+                                    "shuffle",
+                                    "tokenizer",
+                                    "seed",
+                                    "dropout",
+                                    "dtype",
+                                    "batch_size",
+                                    "sequence_length",
+                                    "total_batch_size",
+                                    "num_iteration",
+                                    "optimizer",
+                                    "learning_rate",
+                                    "lr_schedule",
+                                    "warmup_iterations",
+                                    "lr_decay_iterations",
+                                    "final_lr_fraction",
+                                    "weight_decay",
+                                    "beta1",
+                                    "beta2",
+                                    "eps",
+                                    "momentum",
+                                    "grad_clip"};
 
 void CheckMicrobatch(int64_t batch_size, int64_t sequence_length) {
     int64_t tokens = 0;
     if (__builtin_mul_overflow(batch_size, sequence_length, &tokens) || tokens > INT32_MAX) {
-        Refuse("batch_size", "too many tokens in a micro-batch", StrCat(batch_size, " rows of ", sequence_length),
-               StrCat("at most ", INT32_MAX));
+        RefuseFlag("batch_size", "too many tokens in a micro-batch", StrCat(batch_size, " rows of ", sequence_length),
+                   StrCat("at most ", INT32_MAX));
     }
-}
-
-int AtMost(const char* flag, int value, int most) {
-    if (value > most) {
-        Refuse(flag, "out of range", StrCat(value), StrCat("at most ", most));
-    }
-    return value;
 }
 
 std::vector<std::string> TimelinePaths() {
@@ -256,12 +190,12 @@ std::vector<std::string> TimelinePaths() {
     std::istringstream list(FLAGS_timeline);
     for (std::string path; std::getline(list, path, ',');) {
         if (!path.ends_with(".json") && !path.ends_with(".svg")) {
-            Refuse("timeline", "unknown kind of file", path, "a name that ends in .json or .svg");
+            RefuseFlag("timeline", "unknown kind of file", path, "a name that ends in .json or .svg");
         }
         paths.push_back(path);
     }
     if (!paths.empty() && FLAGS_num_iteration == 0) {
-        Refuse("timeline", "there is no step to draw", "--num_iteration 0", "at least 1");
+        RefuseFlag("timeline", "there is no step to draw", "--num_iteration 0", "at least 1");
     }
     return paths;
 }
@@ -271,7 +205,7 @@ DeviceType ChosenDevice() {
         return DeviceType::kCPU;
     }
     if (FLAGS_device != "cuda" && FLAGS_device != "auto") {
-        Refuse("device", "unknown value", FLAGS_device, "auto, cpu or cuda");
+        RefuseFlag("device", "unknown value", FLAGS_device, "auto, cpu or cuda");
     }
     if (NumCudaDevices() == 0) {
         throw Error({.where = "--device cuda",
@@ -281,28 +215,49 @@ DeviceType ChosenDevice() {
     return DeviceType::kCUDA;
 }
 
-ProgramOptions CheckedOptions() {
-    if (!FLAGS_model.empty() && !FLAGS_llmc_filepath.empty()) {
-        Refuse("model", "excludes --llmc_filepath", FLAGS_model, "one of the two");
+/// Where the weights come from: one of the four.
+void CheckStart() {
+    constexpr std::array kStarts = {"model", "llmc_filepath", "hf_dir", "load"};
+    const char* first = nullptr;
+    for (const char* flag : kStarts) {
+        const std::string value = FlagValue(flag);
+        if (!value.empty() && first != nullptr) {
+            RefuseFlag(first, std::string("excludes --") + flag, FlagValue(first), "one of the two");
+        }
+        first = value.empty() ? first : flag;
     }
-    if (FLAGS_model.empty() && FLAGS_llmc_filepath.empty()) {
+    if (first == nullptr) {
         throw Error({.where = "--model",
                      .what = "no model",
-                     .wanted = "--model tiny for random weights, or --llmc_filepath FILE"});
+                     .wanted = "--model tiny for random weights, or --llmc_filepath FILE, --hf_dir DIR, --load DIR"});
     }
-    if (FLAGS_tokenizer != "byte") {
-        Refuse("tokenizer", "unknown value", FLAGS_tokenizer, "byte");
+}
+
+void CheckSave() {
+    for (const char* flag : {"save_every", "keep"}) {
+        if (FlagValue(flag) != "0" && FLAGS_save.empty()) {
+            RefuseFlag(flag, "needs --save", FlagValue(flag), "a folder for checkpoints");
+        }
     }
+}
+
+ProgramOptions CheckedOptions() {
+    CheckStart();
     if (FLAGS_val_loss_every != 0 && FLAGS_input_val_bin.empty()) {
-        Refuse("val_loss_every", "needs --input_val_bin", StrCat(FLAGS_val_loss_every), "a token file to validate on");
+        RefuseFlag("val_loss_every", "needs --input_val_bin", StrCat(FLAGS_val_loss_every),
+                   "a token file to validate on");
     }
     ProgramOptions options = {
         .input_bin = FLAGS_input_bin,
         .input_val_bin = FLAGS_input_val_bin,
         .val_loss_every = AtLeast("val_loss_every", FLAGS_val_loss_every, 0),
         .val_batches = AtLeast("val_batches", FLAGS_val_batches, 1),
+        .shuffle = FLAGS_shuffle,
+        .tokenizer = FLAGS_tokenizer,
         .model = FLAGS_model,
         .llmc_filepath = FLAGS_llmc_filepath,
+        .hf_dir = FLAGS_hf_dir,
+        .load = FLAGS_load,
         .rope_scaling_factor = FloatAtLeast("rope_scaling_factor", FLAGS_rope_scaling_factor, 1.0f),
         .seed = FLAGS_seed,
         .dropout = Fraction("dropout", FLAGS_dropout, false),
@@ -332,6 +287,7 @@ ProgramOptions CheckedOptions() {
         .sequence_length = AtLeast<int64_t>("sequence_length", FLAGS_sequence_length, 1),
         .total_batch_size = AtLeast<int64_t>("total_batch_size", FLAGS_total_batch_size, 0),
         .num_iteration = AtLeast("num_iteration", FLAGS_num_iteration, 0),
+        .overfit_single_batch = FLAGS_overfit_single_batch,
         .use_adamw = Choice("optimizer", FLAGS_optimizer, "adamw", "sgd"),
         .beta1 = Fraction("beta1", FLAGS_beta1, false),
         .beta2 = Fraction("beta2", FLAGS_beta2, false),
@@ -342,17 +298,29 @@ ProgramOptions CheckedOptions() {
         .lr = {.kind = optimizers::ParseLrScheduleKind(FLAGS_lr_schedule),
                .peak_lr = FloatAtLeast("learning_rate", FLAGS_learning_rate, 0.0f),
                .warmup_steps = AtLeast("warmup_iterations", FLAGS_warmup_iterations, 0),
-               .total_steps = FLAGS_num_iteration,
+               .total_steps = AtLeast("lr_decay_iterations", FLAGS_lr_decay_iterations, 0) > 0
+                                  ? FLAGS_lr_decay_iterations
+                                  : FLAGS_num_iteration,
                .final_fraction = Fraction("final_lr_fraction", FLAGS_final_lr_fraction, true)},
+        .skips_nonfinite = Choice("on_nonfinite", FLAGS_on_nonfinite, "skip", "stop"),
+        .save = FLAGS_save,
+        .save_every = AtLeast("save_every", FLAGS_save_every, 0),
+        .keep = AtLeast("keep", FLAGS_keep, 0),
+        .stops_on_save_error = Choice("on_save_error", FLAGS_on_save_error, "stop", "continue"),
         .prompt = FLAGS_prompt,
         .text_length = AtLeast("text_length", FLAGS_text_length, 0),
         .temperature = FloatAtLeast("temperature", FLAGS_temperature, 0.0f),
+        .top_k = AtLeast("top_k", FLAGS_top_k, 0),
+        .top_p = Fraction("top_p", FLAGS_top_p, true),
         .sample_every = AtLeast("sample_every", FLAGS_sample_every, 0),
         .metrics_file = FLAGS_metrics_file,
+        .tensorboard = FLAGS_tensorboard,
+        .report = FLAGS_report,
     };
+    CheckSave();
     CheckMicrobatch(options.batch_size, options.sequence_length);
     if (options.num_iteration == 0 && options.prompt.empty() && !options.dry_run) {
-        Refuse("num_iteration", "nothing to do without --prompt", "0", "steps to train, or a prompt to go on from");
+        RefuseFlag("num_iteration", "nothing to do without --prompt", "0", "steps to train, or a prompt to go on from");
     }
     return options;
 }
@@ -361,21 +329,46 @@ ProgramOptions CheckedOptions() {
 
 std::string FlagsFingerprint() {
     std::string lines;
-    for (const FlagGroup& group : FlagGroups()) {
-        for (const char* flag : group.flags) {
-            std::string value;
-            gflags::GetCommandLineOption(flag, &value);
-            lines += StrCat(flag, "=", value, "\n");
+    for (const FlagGroup& group : ProgramCommandLine("").groups) {
+        for (const std::string& flag : group.flags) {
+            lines += StrCat(flag, "=", FlagValue(flag), "\n");
         }
     }
     return lines;
 }
 
+std::map<std::string, std::string> SettingsToSave() {
+    std::map<std::string, std::string> settings;
+    for (const char* flag : kSavedFlags) {
+        settings[flag] = FlagValue(flag);
+    }
+    return settings;
+}
+
+std::vector<std::string> TakeSettings(const std::map<std::string, std::string>& settings) {
+    std::vector<std::string> notes;
+    for (const char* flag : kSavedFlags) {
+        const auto saved = settings.find(flag);
+        if (saved == settings.end()) {
+            continue;
+        }
+        if (!IsGiven(flag)) {
+            SetFlag(flag, saved->second);
+        } else if (FlagValue(flag) != saved->second) {
+            notes.push_back(StrCat("--", flag, " ", FlagValue(flag), ", the checkpoint was made with ", saved->second));
+        }
+    }
+    return notes;
+}
+
 bool ParseFlags(int argc, char** argv, ProgramOptions* options) {
-    if (!ReadCommandLine(argc, argv)) {
+    const std::span<char* const> words(argv, static_cast<size_t>(argc));
+    if (!ReadCommandLine(words.subspan(1), ProgramCommandLine(argv[0])).has_value()) {
         return false;
     }
+    const std::vector<std::string> notes = FLAGS_load.empty() ? std::vector<std::string>{} : ResolveLoad();
     *options = CheckedOptions();
+    options->notes = notes;
     return true;
 }
 

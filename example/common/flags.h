@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,8 @@ struct ProgramOptions {
     std::string input_val_bin;
     int val_loss_every = 0;
     int val_batches = 0;
+    bool shuffle = false;
+    std::string tokenizer;
 
     std::string model;
     std::string llmc_filepath;
@@ -51,6 +54,7 @@ struct ProgramOptions {
     int64_t sequence_length = 0;
     int64_t total_batch_size = 0;  // 0: one micro-batch a replica
     int num_iteration = 0;
+    bool overfit_single_batch = false;
 
     bool use_adamw = true;
     float beta1 = 0.0f;
@@ -60,13 +64,25 @@ struct ProgramOptions {
     float weight_decay = 0.0f;
     float grad_clip = 0.0f;
     optimizers::LrScheduleOptions lr;
+    bool skips_nonfinite = false;
+
+    std::string save;
+    int save_every = 0;
+    int keep = 0;
+    bool stops_on_save_error = false;
 
     std::string prompt;
     int text_length = 0;
     float temperature = 0.0f;
+    int top_k = 0;
+    float top_p = 1.0f;
     int sample_every = 0;
 
     std::string metrics_file;
+    std::string tensorboard;
+    std::string report;
+
+    std::vector<std::string> notes;  // what the user should know of how the flags and the checkpoint go together
 };
 
 /// Parses and checks. Prints the help and returns false for --help. Throws Error for anything that is not a flag or not
@@ -75,5 +91,8 @@ bool ParseFlags(int argc, char** argv, ProgramOptions* options);
 
 /// Lines "flag=value" of all that must be the same in every process of a run.
 std::string FlagsFingerprint();
+
+/// The flags that decide the numbers of a run, for its checkpoints.
+std::map<std::string, std::string> SettingsToSave();
 
 }  // namespace infini_train

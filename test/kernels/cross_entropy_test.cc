@@ -9,6 +9,7 @@
 
 #include "gtest/gtest.h"
 
+#include "test/kernels/cross_entropy_case.h"
 #include "test/support/random_tensor.h"
 
 namespace infini_train::kernels {
@@ -22,24 +23,6 @@ using test::ToDoubles;
 constexpr DeviceType kCpu = DeviceType::kCPU;
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-struct LossCase {
-    int64_t num_rows;
-    int64_t vocab_size;
-    int64_t padded_size;
-};
-
-void PrintTo(const LossCase& c, std::ostream* os) {
-    *os << "N " << c.num_rows << " V " << c.vocab_size << " of " << c.padded_size;
-}
-
-void SetElement(Tensor& tensor, int64_t index, float value) {
-    if (tensor.dtype() == DataType::kBFloat16) {
-        tensor.data<BFloat16>()[index] = BFloat16(value);
-    } else {
-        tensor.data<float>()[index] = value;
-    }
-}
-
 std::shared_ptr<Tensor> Scalar(float value, const Device& device) {
     return Tensor::FromVector(std::vector<float>{value}, {1}, device);
 }
@@ -47,15 +30,8 @@ std::shared_ptr<Tensor> Scalar(float value, const Device& device) {
 class CrossEntropy : public testing::TestWithParam<std::tuple<DataType, LossCase>> {
  protected:
     CrossEntropy() {
-        // Padding is NaN, every third row is ignored.
-        std::vector<int32_t> targets;
-        for (int64_t n = 0; n < size().num_rows; ++n) {
-            for (int64_t v = size().vocab_size; v < size().padded_size; ++v) {
-                SetElement(*logits_, n * size().padded_size + v, kNaN);
-            }
-            targets.push_back(n % 3 == 2 ? options_.ignore_index : static_cast<int32_t>(n * 7919 % size().vocab_size));
-        }
-        targets_ = Tensor::FromVector(targets, {size().num_rows}, device_);
+        SetPadding(*logits_, size(), kNaN);
+        targets_ = MakeTargets(size(), options_.ignore_index, device_);
     }
     DataType dtype() const { return std::get<0>(GetParam()); }
     const LossCase& size() const { return std::get<1>(GetParam()); }

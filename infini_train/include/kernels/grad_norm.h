@@ -26,6 +26,10 @@ struct GradScaleOutput {
 using GradScaleSig = GradScaleOutput(const Tensor& squared_sums, const Tensor& num_valid, float max_norm);
 inline constinit KernelSlot<GradScaleSig> grad_scale{"grad_scale"};
 
+/// What every device checks of the operands. CHECKs.
+void CheckSquaredSums(std::span<const Tensor* const> grads, const Tensor& squared_sums);
+void CheckGradScale(const Tensor& squared_sums, const Tensor& num_valid, float max_norm);
+
 namespace cpu {
 SquaredSumsSig SquaredSums;
 GradScaleSig GradScale;

@@ -47,6 +47,10 @@ using SgdStepSig = void(std::span<const OptimizerParameter> parameters, const Te
                         const SgdOptions& options);
 inline constinit KernelSlot<SgdStepSig> sgd_step{"sgd_step"};
 
+/// What every device checks of a step's operands. CHECKs.
+void CheckOptimizerStep(const char* operation, std::span<const OptimizerParameter> parameters, const Tensor& grad_scale,
+                        bool has_moment1, bool has_moment2);
+
 namespace cpu {
 AdamWStepSig AdamWStep;
 SgdStepSig SgdStep;

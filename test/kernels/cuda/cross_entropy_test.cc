@@ -12,6 +12,7 @@
 #include "gtest/gtest.h"
 
 #include "infini_train/include/kernels/fill.h"
+#include "test/kernels/cross_entropy_case.h"
 #include "test/kernels/cuda/poison.h"
 #include "test/support/cuda_compare.h"
 #include "test/support/random_tensor.h"
@@ -29,24 +30,6 @@ constexpr DeviceType kCpu = DeviceType::kCPU;
 constexpr DeviceType kCuda = DeviceType::kCUDA;
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-struct LossCase {
-    int64_t num_rows;
-    int64_t vocab_size;
-    int64_t padded_size;
-};
-
-void PrintTo(const LossCase& c, std::ostream* os) {
-    *os << "N " << c.num_rows << " V " << c.vocab_size << " of " << c.padded_size;
-}
-
-void SetElement(Tensor& tensor, int64_t index, float value) {
-    if (tensor.dtype() == DataType::kBFloat16) {
-        tensor.data<BFloat16>()[index] = BFloat16(value);
-    } else {
-        tensor.data<float>()[index] = value;
-    }
-}
-
 std::shared_ptr<Tensor> Scalar(float value, const Device& device) {
     return Tensor::FromVector(std::vector<float>{value}, {1}, device);
 }
@@ -54,16 +37,8 @@ std::shared_ptr<Tensor> Scalar(float value, const Device& device) {
 class CudaCrossEntropy : public testing::TestWithParam<std::tuple<DataType, LossCase>> {
  protected:
     CudaCrossEntropy() {
-        // Padding is NaN, every third row is ignored, and the last valid row's target is its last column.
-        std::vector<int32_t> targets;
-        for (int64_t n = 0; n < size().num_rows; ++n) {
-            for (int64_t v = size().vocab_size; v < size().padded_size; ++v) {
-                SetElement(*logits_, n * size().padded_size + v, kNaN);
-            }
-            const int64_t target = n % 3 == 1 ? size().vocab_size - 1 : n * 7919 % size().vocab_size;
-            targets.push_back(n % 3 == 2 ? options_.ignore_index : static_cast<int32_t>(target));
-        }
-        targets_ = Tensor::FromVector(targets, {size().num_rows}, cpu_);
+        SetPadding(*logits_, size(), kNaN);
+        targets_ = MakeTargets(size(), options_.ignore_index, cpu_);
     }
     DataType dtype() const { return std::get<0>(GetParam()); }
     const LossCase& size() const { return std::get<1>(GetParam()); }

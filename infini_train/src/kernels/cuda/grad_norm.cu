@@ -174,16 +174,7 @@ void LaunchSums(std::span<const Tensor* const> grads, float* squared_sums, const
 }  // namespace
 
 void SquaredSums(std::span<const Tensor* const> grads, Tensor& squared_sums) {
-    const auto num_grads = static_cast<int64_t>(grads.size());
-    CHECK(squared_sums.shape() == Shape{num_grads} && squared_sums.dtype() == DataType::kFloat32)
-        << "squared_sums: " << ToString(squared_sums.shape()) << " " << Name(squared_sums.dtype()) << " for "
-        << num_grads << " gradients, wanted [" << num_grads << "] float32";
-    for (const Tensor* grad : grads) {
-        CHECK(grad != nullptr) << "squared_sums: a gradient that is not there";
-        CHECK(grad->dtype() == DataType::kFloat32 && grad->device() == squared_sums.device())
-            << "squared_sums: a gradient " << ToString(grad->shape()) << " " << Name(grad->dtype()) << " on "
-            << ToString(grad->device()) << ", wanted float32 on " << ToString(squared_sums.device());
-    }
+    CheckSquaredSums(grads, squared_sums);
     for (size_t begin = 0; begin < grads.size(); begin += kMaxGrads) {
         const size_t count = std::min(grads.size() - begin, size_t{kMaxGrads});
         LaunchSums(grads.subspan(begin, count), Elements<float>(squared_sums) + begin, squared_sums.device());
@@ -191,16 +182,7 @@ void SquaredSums(std::span<const Tensor* const> grads, Tensor& squared_sums) {
 }
 
 GradScaleOutput GradScale(const Tensor& squared_sums, const Tensor& num_valid, float max_norm) {
-    CHECK(squared_sums.num_dims() == 1 && squared_sums.dtype() == DataType::kFloat32)
-        << "grad_scale: squared_sums " << ToString(squared_sums.shape()) << " " << Name(squared_sums.dtype())
-        << ", wanted [n] float32";
-    CHECK(num_valid.shape() == Shape{1} && num_valid.dtype() == DataType::kInt64)
-        << "grad_scale: num_valid " << ToString(num_valid.shape()) << " " << Name(num_valid.dtype())
-        << ", wanted [1] int64";
-    CHECK(squared_sums.device() == num_valid.device())
-        << "grad_scale: squared_sums on " << ToString(squared_sums.device()) << ", num_valid on "
-        << ToString(num_valid.device());
-    CHECK_GE(max_norm, 0.0f) << "grad_scale: max_norm";
+    CheckGradScale(squared_sums, num_valid, max_norm);
     const Device& device = squared_sums.device();
     GradScaleOutput output = {.norm = Tensor::Empty({1}, DataType::kFloat32, device),
                               .scale = Tensor::Empty({1}, DataType::kFloat32, device)};

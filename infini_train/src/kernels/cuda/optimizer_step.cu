@@ -207,42 +207,10 @@ void Launch(std::span<const OptimizerParameter> parameters, const Tensor& grad_s
     }
 }
 
-void CheckOperand(const char* operation, const char* name, const Tensor* tensor, const Tensor& master, DataType dtype) {
-    CHECK(tensor != nullptr) << operation << ": no " << name << " for a parameter " << ToString(master.shape());
-    CHECK(tensor->shape() == master.shape() && tensor->dtype() == dtype && tensor->device() == master.device())
-        << operation << ": " << name << " " << ToString(tensor->shape()) << " " << Name(tensor->dtype()) << " on "
-        << ToString(tensor->device()) << " for a parameter " << ToString(master.shape()) << " on "
-        << ToString(master.device()) << ", wanted " << Name(dtype);
-}
-
-void CheckParameters(const char* operation, std::span<const OptimizerParameter> parameters, const Tensor& grad_scale,
-                     bool has_moment1, bool has_moment2) {
-    CHECK(grad_scale.shape() == Shape{1} && grad_scale.dtype() == DataType::kFloat32)
-        << operation << ": grad_scale " << ToString(grad_scale.shape()) << " " << Name(grad_scale.dtype())
-        << ", wanted [1] float32";
-    for (const OptimizerParameter& parameter : parameters) {
-        CHECK(parameter.master != nullptr) << operation << ": a parameter without values";
-        const Tensor& master = *parameter.master;
-        CheckOperand(operation, "master", parameter.master, master, DataType::kFloat32);
-        CHECK(master.device() == grad_scale.device()) << operation << ": a parameter on " << ToString(master.device())
-                                                      << ", grad_scale on " << ToString(grad_scale.device());
-        CheckOperand(operation, "gradient", parameter.grad, master, DataType::kFloat32);
-        if (parameter.value != nullptr) {
-            CheckOperand(operation, "value", parameter.value, master, DataType::kBFloat16);
-        }
-        if (has_moment1) {
-            CheckOperand(operation, "first moment", parameter.moment1, master, DataType::kFloat32);
-        }
-        if (has_moment2) {
-            CheckOperand(operation, "second moment", parameter.moment2, master, DataType::kFloat32);
-        }
-    }
-}
-
 }  // namespace
 
 void AdamWStep(std::span<const OptimizerParameter> parameters, const Tensor& grad_scale, const AdamWOptions& options) {
-    CheckParameters("adamw_step", parameters, grad_scale, true, true);
+    CheckOptimizerStep("adamw_step", parameters, grad_scale, true, true);
     CHECK_GE(options.step, 1) << "adamw_step: steps count from 1";
     // In double: 1 - beta^t loses most of float32's digits where beta^t is near 1.
     const double beta1 = options.beta1;
@@ -261,7 +229,7 @@ void AdamWStep(std::span<const OptimizerParameter> parameters, const Tensor& gra
 
 void SgdStep(std::span<const OptimizerParameter> parameters, const Tensor& grad_scale, const SgdOptions& options) {
     const bool has_momentum = options.momentum != 0.0f;
-    CheckParameters("sgd_step", parameters, grad_scale, has_momentum, false);
+    CheckOptimizerStep("sgd_step", parameters, grad_scale, has_momentum, false);
     if (has_momentum) {
         Launch(parameters, grad_scale, SgdMomentumRule{.lr = options.lr, .momentum = options.momentum});
     } else {
