@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "example/common/flags.h"
+#include "infini_train/include/checkpoint/hf_model.h"
 #include "infini_train/include/checkpoint/weight_source.h"
 #include "infini_train/include/nn/module.h"
 #include "infini_train/include/nn/modules/dropout.h"
@@ -19,6 +20,7 @@ struct ModelSpec {
     std::string name = {};                                              // for the first line: "gpt2 tiny"
     std::vector<std::string> notes = {};                                // what the user should know of the weights
     std::shared_ptr<const checkpoint::WeightSource> weights = nullptr;  // null: initial values
+    std::shared_ptr<const checkpoint::HfModel> hf = nullptr;            // how checkpoints and exports write it
     int num_layers = 0;
     int64_t num_channels = 0;
     int64_t block_size = 0;

@@ -29,12 +29,25 @@ Gpt2Config NamedConfig(const std::string& name) {
 }
 
 Gpt2Config ConfigOf(const checkpoint::LlmcGpt2Header& header) {
-    return {.block_size = header.block_size,
-            .vocab_size = header.vocab_size,
-            .padded_vocab_size = header.padded_vocab_size,
-            .num_layers = static_cast<int>(header.num_layers),
-            .num_heads = static_cast<int>(header.num_heads),
-            .num_channels = header.num_channels};
+    return ConfigOf(checkpoint::HfConfigOf(header));
+}
+
+Gpt2Config ConfigOf(const checkpoint::HfGpt2Config& config) {
+    return {.block_size = config.block_size,
+            .vocab_size = config.vocab_size,
+            .padded_vocab_size = config.padded_vocab_size,
+            .num_layers = static_cast<int>(config.num_layers),
+            .num_heads = static_cast<int>(config.num_heads),
+            .num_channels = config.num_channels};
+}
+
+checkpoint::HfGpt2Config HfConfigOf(const Gpt2Config& config) {
+    return {.block_size = config.block_size,
+            .vocab_size = config.vocab_size,
+            .padded_vocab_size = config.padded_vocab_size,
+            .num_layers = config.num_layers,
+            .num_heads = config.num_heads,
+            .num_channels = config.num_channels};
 }
 
 }  // namespace infini_train::gpt2

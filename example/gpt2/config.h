@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 
+#include "infini_train/include/checkpoint/hf_gpt2.h"
 #include "infini_train/include/checkpoint/llmc_gpt2.h"
 
 namespace infini_train::gpt2 {
@@ -22,5 +23,8 @@ struct Gpt2Config {
 /// "tiny", "d12", "d24", "d36", "d48". Throws Error on another name.
 Gpt2Config NamedConfig(const std::string& name);
 Gpt2Config ConfigOf(const checkpoint::LlmcGpt2Header& header);
+Gpt2Config ConfigOf(const checkpoint::HfGpt2Config& config);
+/// How files of such a model describe it.
+checkpoint::HfGpt2Config HfConfigOf(const Gpt2Config& config);
 
 }  // namespace infini_train::gpt2

@@ -17,6 +17,7 @@ constexpr float kNormEps = 1e-5f;
 constexpr float kInitStddev = 0.02f;
 
 std::shared_ptr<nn::Module> MakeBlock(const Gpt2Config& config, int layer,
+                                      const std::shared_ptr<nn::KvCache>& kv_cache,
                                       const std::shared_ptr<nn::DropoutPosition>& dropout_position,
                                       const Device& device) {
     // The residual stream sums 2 num_layers branches: their last projections start smaller by the root of that.
@@ -36,6 +37,7 @@ std::shared_ptr<nn::Module> MakeBlock(const Gpt2Config& config, int layer,
             nn::CausalSelfAttention::Options{.dim = config.num_channels,
                                              .num_heads = config.num_heads,
                                              .num_kv_heads = config.num_heads,
+                                             .kv_cache = kv_cache,
                                              .deterministic = config.deterministic_attention,
                                              .init_stddev = kInitStddev,
                                              .projection_init_stddev = projection_stddev},
@@ -78,7 +80,7 @@ Gpt2::Gpt2(const Gpt2Config& config, const nn::parallel::LayerRange& layers,
     }
     std::vector<std::shared_ptr<nn::Module>> blocks;
     for (int layer = layers.begin; layer < layers.end; ++layer) {
-        blocks.push_back(MakeBlock(config, layer, dropout_position, device));
+        blocks.push_back(MakeBlock(config, layer, kv_cache(), dropout_position, device));
     }
     h_ = std::make_shared<nn::Sequential>(std::move(blocks), layers.begin);
     RegisterModule("h", h_);
@@ -106,17 +108,19 @@ Gpt2::Gpt2(const Gpt2Config& config, const nn::parallel::LayerRange& layers,
 }
 
 std::shared_ptr<Tensor> Gpt2::PositionIds(const Tensor& ids) {
-    // An imagined micro-batch is on a device of its own.
-    const bool is_at_home = ids.device().allocator == device_.allocator;
-    if (const auto found = position_ids_.find(ids.shape()); is_at_home && found != position_ids_.end()) {
+    const bool is_cached = kv_cache()->Serves(ids);
+    const int64_t start = is_cached ? kv_cache()->length() : 0;
+    // An imagined micro-batch is on a device of its own; a position of a generation comes once.
+    const bool is_kept = ids.device().allocator == device_.allocator && !is_cached;
+    if (const auto found = position_ids_.find(ids.shape()); is_kept && found != position_ids_.end()) {
         return found->second;
     }
     std::vector<int32_t> positions(static_cast<size_t>(ids.num_elements()));
     for (size_t i = 0; i < positions.size(); ++i) {
-        positions[i] = static_cast<int32_t>(static_cast<int64_t>(i) % ids.dim(-1));
+        positions[i] = static_cast<int32_t>(start + static_cast<int64_t>(i) % ids.dim(-1));
     }
     std::shared_ptr<Tensor> position_ids = Tensor::FromVector(positions, ids.shape(), ids.device());
-    if (is_at_home) {
+    if (is_kept) {
         position_ids_[ids.shape()] = position_ids;
     }
     return position_ids;
@@ -134,6 +138,9 @@ TensorList Gpt2::Forward(const TensorList& inputs) {
         x = Embed(*x);
     }
     x = h_->Forward({x})[0];
+    if (kv_cache()->Serves(*x)) {
+        kv_cache()->Advance(x->dim(1));
+    }
     return ln_f_ == nullptr ? TensorList{x} : lm_head_->Forward(ln_f_->Forward({x}));
 }
 

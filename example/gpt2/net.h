@@ -8,6 +8,7 @@
 #include "infini_train/include/nn/modules/container.h"
 #include "infini_train/include/nn/modules/dropout.h"
 #include "infini_train/include/nn/modules/embedding.h"
+#include "infini_train/include/nn/modules/kv_cache.h"
 #include "infini_train/include/nn/modules/layer_norm.h"
 #include "infini_train/include/nn/modules/linear.h"
 #include "infini_train/include/nn/parallel/pp/stage_layout.h"
@@ -18,7 +19,7 @@ namespace infini_train::gpt2 {
 /// they end it. Parameter names carry the layer's number in the whole model: wte.weight, wpe.weight, h.{i}....,
 /// ln_f...; the head is wte. Forward: {ids int32 [B, T]} or {hidden states [B, T, C]} -> {hidden states} or {logits [B,
 /// T, padded_vocab_size]}
-class Gpt2 : public nn::Module {
+class Gpt2 : public nn::CachedModule {
  public:
     Gpt2(const Gpt2Config& config, const nn::parallel::LayerRange& layers,
          std::shared_ptr<nn::DropoutPosition> dropout_position, const Device& device);
@@ -27,7 +28,7 @@ class Gpt2 : public nn::Module {
 
  private:
     std::shared_ptr<Tensor> Embed(const Tensor& ids);
-    /// 0, 1, 2, ... along each row of ids.
+    /// 0, 1, 2, ... along each row of ids, or on from those in the cache.
     std::shared_ptr<Tensor> PositionIds(const Tensor& ids);
 
     Device device_;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 
+#include "infini_train/include/checkpoint/hf_llama.h"
 #include "infini_train/include/checkpoint/llmc_llama3.h"
 
 namespace infini_train::llama3 {
@@ -18,6 +19,8 @@ struct Llama3Config {
     float norm_eps = 1e-5f;
     float rope_theta = 500000.0f;
     float rope_scaling_factor = 1.0f;        // LLaMA-3.1: 8, LLaMA-3.2: 32; 1: none
+    float rope_low_frequency_factor = 1.0f;  // nn/modules/attention.h
+    float rope_high_frequency_factor = 4.0f;
     int64_t rope_original_positions = 8192;  // the context that the model had before its frequencies were scaled
     bool tied_head = true;
     float dropout = 0.0f;
@@ -29,5 +32,8 @@ struct Llama3Config {
 Llama3Config NamedConfig(const std::string& name);
 /// rope_scaling_factor: for a file whose header says that frequencies are scaled, but not by how much.
 Llama3Config ConfigOf(const checkpoint::LlmcLlama3Header& header, float rope_scaling_factor);
+Llama3Config ConfigOf(const checkpoint::HfLlamaConfig& config);
+/// How files of such a model describe it.
+checkpoint::HfLlamaConfig HfConfigOf(const Llama3Config& config);
 
 }  // namespace infini_train::llama3

@@ -15,6 +15,7 @@ constexpr float kInitStddev = 0.02f;
 
 std::shared_ptr<nn::Module> MakeBlock(const Llama3Config& config, int layer,
                                       const std::shared_ptr<Tensor>& rotary_angles,
+                                      const std::shared_ptr<nn::KvCache>& kv_cache,
                                       const std::shared_ptr<nn::DropoutPosition>& dropout_position,
                                       const Device& device) {
     // The residual stream sums 2 num_layers branches: their last projections start smaller by the root of that.
@@ -36,6 +37,7 @@ std::shared_ptr<nn::Module> MakeBlock(const Llama3Config& config, int layer,
                                              .num_kv_heads = config.num_kv_heads,
                                              .bias = false,
                                              .rotary_angles = rotary_angles,
+                                             .kv_cache = kv_cache,
                                              .deterministic = config.deterministic_attention,
                                              .init_stddev = kInitStddev,
                                              .projection_init_stddev = projection_stddev},
@@ -76,11 +78,13 @@ Llama3::Llama3(const Llama3Config& config, const nn::parallel::LayerRange& layer
                               .max_positions = config.block_size,
                               .theta = config.rope_theta,
                               .scaling_factor = config.rope_scaling_factor,
+                              .low_frequency_factor = config.rope_low_frequency_factor,
+                              .high_frequency_factor = config.rope_high_frequency_factor,
                               .original_positions = config.rope_original_positions},
                              device);
     std::vector<std::shared_ptr<nn::Module>> blocks;
     for (int layer = layers.begin; layer < layers.end; ++layer) {
-        blocks.push_back(MakeBlock(config, layer, rotary_angles, dropout_position, device));
+        blocks.push_back(MakeBlock(config, layer, rotary_angles, kv_cache(), dropout_position, device));
     }
     h_ = std::make_shared<nn::Sequential>(std::move(blocks), layers.begin);
     RegisterModule("h", h_);
@@ -113,6 +117,9 @@ TensorList Llama3::Forward(const TensorList& inputs) {
         x = embedding_dropout_ == nullptr ? x : embedding_dropout_->Forward(x);
     }
     x = h_->Forward(x);
+    if (kv_cache()->Serves(*x[0])) {
+        kv_cache()->Advance(x[0]->dim(1));
+    }
     return ln_f_ == nullptr ? x : lm_head_->Forward(ln_f_->Forward(x));
 }
 

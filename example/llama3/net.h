@@ -7,6 +7,7 @@
 #include "infini_train/include/nn/modules/container.h"
 #include "infini_train/include/nn/modules/dropout.h"
 #include "infini_train/include/nn/modules/embedding.h"
+#include "infini_train/include/nn/modules/kv_cache.h"
 #include "infini_train/include/nn/modules/linear.h"
 #include "infini_train/include/nn/modules/rms_norm.h"
 #include "infini_train/include/nn/parallel/pp/stage_layout.h"
@@ -17,7 +18,7 @@ namespace infini_train::llama3 {
 /// they end it. Parameter names carry the layer's number in the whole model: wte.weight, h.{i}...., ln_f.weight,
 /// lm_head.weight (not when tied). Forward: {ids int32 [B, T]} or {hidden states [B, T, C]} -> {hidden states} or
 /// {logits [B, T, vocab_size]}
-class Llama3 : public nn::Module {
+class Llama3 : public nn::CachedModule {
  public:
     Llama3(const Llama3Config& config, const nn::parallel::LayerRange& layers,
            std::shared_ptr<nn::DropoutPosition> dropout_position, const Device& device);

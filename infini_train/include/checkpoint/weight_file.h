@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "infini_train/include/checkpoint/weight_source.h"
 #include "infini_train/include/common/file.h"
@@ -30,9 +31,12 @@ class WeightFile : public WeightSource {
 
     const std::string& path() const override { return file_->path(); }
     DataType dtype() const override;
+    std::vector<std::string> names() const;
     bool Contains(const std::string& name) const override { return entries_.contains(name); }
     const Shape& shape(const std::string& name) const override { return At(name).shape; }
     void ReadRows(const std::string& name, int64_t begin, int64_t end, float* destination) const override;
+    /// Columns [begin, end) of a matrix, each as a row: of its transpose, these rows. Widened to float32.
+    void ReadColumns(const std::string& name, int64_t begin, int64_t end, float* destination) const;
     /// The whole tensor, widened to float32.
     void Read(const std::string& name, float* destination) const;
 

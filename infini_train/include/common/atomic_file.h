@@ -1,12 +1,16 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 namespace infini_train {
 
-/// A file written beside its final place; Commit moves it there. Without Commit nothing is left, and what was there
-/// before stays. Throws Error when a file cannot be made there or the disk is full.
+/// A file written beside its final place, as "PATH.tmp.PID"; Commit moves it there. Without Commit nothing is left, and
+/// what was there before stays. A process that is killed leaves its temporary file; the next AtomicFile of the same path
+/// removes it, and leaves those of processes that are still writing.
+///
+/// Throws Error when a file cannot be made there or the disk is full.
 class AtomicFile {
  public:
     explicit AtomicFile(const std::string& path);
@@ -14,16 +18,26 @@ class AtomicFile {
     AtomicFile& operator=(const AtomicFile&) = delete;
     ~AtomicFile();
 
+    const std::string& path() const { return path_; }
+
     void Append(const void* bytes, size_t size_bytes);
-    /// Nothing can be appended after it.
+    /// Over bytes that are there already, all of them.
+    void Overwrite(int64_t offset, const void* bytes, size_t size_bytes);
+    /// Brings all of it to the disk, still under its temporary name; nothing can be written any more. For files that
+    /// must appear together: finish all, then commit all.
+    void Finish();
+    /// Finishes and gives the file its name.
     void Commit();
 
  private:
+    void Write(int64_t offset, const void* bytes, size_t size_bytes);
     [[noreturn]] void ThrowSystemError(const std::string& what) const;
 
     std::string path_;
     std::string temporary_path_;
     int file_ = -1;
+    int64_t size_bytes_ = 0;
+    bool is_finished_ = false;
     bool is_committed_ = false;
 };
 

@@ -11,7 +11,6 @@
 namespace infini_train::checkpoint {
 namespace {
 
-constexpr uint64_t kMaxJsonBytes = 100000000;  // the limit of the reference reader: decimal, not 100 MiB
 constexpr size_t kMaxDepth = 4;
 constexpr uint64_t kNumberLimit = uint64_t{1} << 53;  // above it, readers that keep numbers as doubles lose bits
 

@@ -16,6 +16,7 @@ namespace infini_train::checkpoint {
 
 inline constexpr uint64_t kSafetensorsSizeBytes = 8;  // of the number before the header
 inline constexpr size_t kMaxSafetensorsRank = 8;
+inline constexpr uint64_t kMaxJsonBytes = 100000000;  // the limit of the reference reader: decimal, not 100 MiB
 
 struct SafetensorsEntry {
     std::string name;

@@ -5,6 +5,7 @@
 
 #include "infini_train/include/core/tensor.h"
 #include "infini_train/include/nn/module.h"
+#include "infini_train/include/nn/modules/kv_cache.h"
 #include "infini_train/include/nn/modules/linear.h"
 
 namespace infini_train::nn {
@@ -25,7 +26,8 @@ struct RotaryOptions {
 /// The table that kernels/rotary.h reads: [max_positions, head_dim / 2, 2], cosine and sine of position * frequency.
 std::shared_ptr<Tensor> MakeRotaryAngles(const RotaryOptions& options, const Device& device);
 
-/// Projection to packed QKV, rotation where angles are given, causal attention, projection back.
+/// Projection to packed QKV, rotation where angles are given, causal attention, projection back. Where the cache serves
+/// x, its positions follow those in the cache.
 /// Submodules: c_attn (dim -> (num_heads + 2 num_kv_heads) head_dim, rows Q | K | V), c_proj (dim -> dim).
 /// Forward: {x [B, T, dim]} -> {y [B, T, dim]}
 class CausalSelfAttention : public Module {
@@ -36,6 +38,7 @@ class CausalSelfAttention : public Module {
         int num_kv_heads = 0;
         bool bias = true;
         std::shared_ptr<Tensor> rotary_angles = nullptr;  // null: no rotation
+        std::shared_ptr<KvCache> kv_cache = nullptr;      // null: none
         bool deterministic = true;                        // false: a faster backward where the device has one
         float init_stddev = 0.02f;                        // of c_attn
         float projection_init_stddev = 0.02f;             // of c_proj, which feeds the residual stream
@@ -46,6 +49,7 @@ class CausalSelfAttention : public Module {
 
  private:
     Options options_;
+    int layer_ = 0;  // of the cache
     std::shared_ptr<Linear> c_attn_;
     std::shared_ptr<Linear> c_proj_;
 };

@@ -1,6 +1,7 @@
 #include "infini_train/include/kernels/accumulate.h"
 #include "infini_train/include/kernels/add.h"
 #include "infini_train/include/kernels/attention.h"
+#include "infini_train/include/kernels/attention_cached.h"
 #include "infini_train/include/kernels/cast.h"
 #include "infini_train/include/kernels/cross_entropy.h"
 #include "infini_train/include/kernels/dropout.h"
@@ -25,6 +26,7 @@ namespace {
     adamw_step.Register(DeviceType::kCPU, cpu::AdamWStep);
     add.Register(DeviceType::kCPU, cpu::Add);
     attention_backward.Register(DeviceType::kCPU, cpu::AttentionBackward);
+    attention_cached.Register(DeviceType::kCPU, cpu::AttentionCached);
     attention_forward.Register(DeviceType::kCPU, cpu::AttentionForward);
     cast.Register(DeviceType::kCPU, cpu::Cast);
     cross_entropy_backward.Register(DeviceType::kCPU, cpu::CrossEntropyBackward);

@@ -1,6 +1,7 @@
 #include "infini_train/include/kernels/accumulate.h"
 #include "infini_train/include/kernels/add.h"
 #include "infini_train/include/kernels/attention.h"
+#include "infini_train/include/kernels/attention_cached.h"
 #include "infini_train/include/kernels/cast.h"
 #include "infini_train/include/kernels/cross_entropy.h"
 #include "infini_train/include/kernels/dropout.h"
@@ -25,6 +26,7 @@ namespace {
     adamw_step.Register(DeviceType::kCUDA, cuda::AdamWStep);
     add.Register(DeviceType::kCUDA, cuda::Add);
     attention_backward.Register(DeviceType::kCUDA, cuda::AttentionBackward);
+    attention_cached.Register(DeviceType::kCUDA, cuda::AttentionCached);
     attention_forward.Register(DeviceType::kCUDA, cuda::AttentionForward);
     cast.Register(DeviceType::kCUDA, cuda::Cast);
     cross_entropy_backward.Register(DeviceType::kCUDA, cuda::CrossEntropyBackward);

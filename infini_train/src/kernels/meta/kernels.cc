@@ -7,6 +7,7 @@
 #include "infini_train/include/kernels/accumulate.h"
 #include "infini_train/include/kernels/add.h"
 #include "infini_train/include/kernels/attention.h"
+#include "infini_train/include/kernels/attention_cached.h"
 #include "infini_train/include/kernels/cast.h"
 #include "infini_train/include/kernels/cross_entropy.h"
 #include "infini_train/include/kernels/dropout.h"
@@ -80,6 +81,13 @@ std::shared_ptr<Tensor> AttentionBackward(const Tensor& /*dout*/, const Tensor& 
                                           const Tensor& lse, const AttentionHeads& /*heads*/, bool /*deterministic*/) {
     const auto delta = Like(lse);
     return Like(qkv);
+}
+
+std::shared_ptr<Tensor> AttentionCached(const Tensor& qkv, const AttentionHeads& heads, int64_t start, Tensor& keys,
+                                        Tensor& values) {
+    CheckMayWrite("attention_cached", keys);
+    CheckMayWrite("attention_cached", values);
+    return start == 0 ? AttentionForward(qkv, heads).out : LikeRows(qkv, heads.num_heads * HeadDim(qkv, heads));
 }
 
 AttentionOutput AttentionForward(const Tensor& qkv, const AttentionHeads& heads) {

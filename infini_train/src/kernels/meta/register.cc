@@ -1,6 +1,7 @@
 #include "infini_train/include/kernels/accumulate.h"
 #include "infini_train/include/kernels/add.h"
 #include "infini_train/include/kernels/attention.h"
+#include "infini_train/include/kernels/attention_cached.h"
 #include "infini_train/include/kernels/cast.h"
 #include "infini_train/include/kernels/cross_entropy.h"
 #include "infini_train/include/kernels/dropout.h"
@@ -25,6 +26,7 @@ namespace {
     adamw_step.Register(DeviceType::kMeta, meta::AdamWStep);
     add.Register(DeviceType::kMeta, meta::Add);
     attention_backward.Register(DeviceType::kMeta, meta::AttentionBackward);
+    attention_cached.Register(DeviceType::kMeta, meta::AttentionCached);
     attention_forward.Register(DeviceType::kMeta, meta::AttentionForward);
     cast.Register(DeviceType::kMeta, meta::Cast);
     cross_entropy_backward.Register(DeviceType::kMeta, meta::CrossEntropyBackward);

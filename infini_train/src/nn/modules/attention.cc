@@ -67,15 +67,21 @@ CausalSelfAttention::CausalSelfAttention(const Options& options, const Device& d
                                        device);
     RegisterModule("c_attn", c_attn_);
     RegisterModule("c_proj", c_proj_);
+    if (options_.kv_cache != nullptr) {
+        layer_ = options_.kv_cache->AddLayer();
+    }
 }
 
 TensorList CausalSelfAttention::Forward(const TensorList& inputs) {
     const kernels::AttentionHeads heads = {.num_heads = options_.num_heads, .num_kv_heads = options_.num_kv_heads};
     std::shared_ptr<Tensor> qkv = c_attn_->Forward(inputs)[0];
-    if (options_.rotary_angles != nullptr) {
-        qkv = autograd::Rotary(qkv, options_.rotary_angles, heads);
+    KvCache* const cache =
+        options_.kv_cache != nullptr && options_.kv_cache->Serves(*qkv) ? options_.kv_cache.get() : nullptr;
+    if (const std::shared_ptr<Tensor>& angles = options_.rotary_angles; angles != nullptr) {
+        qkv = autograd::Rotary(qkv, cache == nullptr ? angles : angles->Slice(cache->length(), angles->dim(0)), heads);
     }
-    return c_proj_->Forward({autograd::Attention(qkv, heads, options_.deterministic)});
+    return c_proj_->Forward({cache == nullptr ? autograd::Attention(qkv, heads, options_.deterministic)
+                                              : cache->Attend(layer_, *qkv, heads)});
 }
 
 }  // namespace infini_train::nn

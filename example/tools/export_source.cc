@@ -1,0 +1,120 @@
+#include "example/tools/export_source.h"
+
+#include <array>
+#include <cstddef>
+#include <cstdio>
+#include <exception>
+#include <span>
+#include <utility>
+
+#include "gflags/gflags.h"
+
+#include "example/common/command_line.h"
+#include "infini_train/include/checkpoint/hf_family.h"
+#include "infini_train/include/checkpoint/llmc_gpt2.h"
+#include "infini_train/include/checkpoint/llmc_llama3.h"
+#include "infini_train/include/common/error.h"
+
+DEFINE_string(llmc_filepath, "", "weights to read: a GPT-2 or LLaMA-3 file of llm.c");
+DEFINE_string(hf_dir, "", "weights to read: a folder with config.json and model.safetensors");
+DEFINE_string(load, "", "weights to read: a checkpoint of a training");
+DEFINE_string(output, "", "where to write");
+DEFINE_string(dtype, "", "float32 or bfloat16; empty: as the weights are stored");
+DEFINE_double(
+    rope_scaling_factor, 8.0,
+    "for an llm.c file that says that its rotary frequencies are scaled, but not by how much: 8 for LLaMA-3.1, "
+    "32 for LLaMA-3.2");
+
+namespace infini_train {
+namespace {
+
+using checkpoint::ModelFamily;
+
+ExportSource OpenLlmc(const std::string& path) {
+    if (checkpoint::FamilyOf(path) == ModelFamily::kGpt2) {
+        const auto file = std::make_shared<const checkpoint::LlmcGpt2File>(checkpoint::OpenLlmcGpt2(path));
+        return {.config = checkpoint::HfConfigOf(file->header),
+                .weights = std::shared_ptr<const checkpoint::WeightSource>(file, &file->weights)};
+    }
+    const auto file = std::make_shared<const checkpoint::LlmcLlama3File>(checkpoint::OpenLlmcLlama3(path));
+    return {.config = checkpoint::HfConfigOf(file->header, static_cast<float>(FLAGS_rope_scaling_factor)),
+            .weights = std::shared_ptr<const checkpoint::WeightSource>(file, &file->weights),
+            .notes = file->header.notes};
+}
+
+ExportSource OpenHf(const std::string& folder) {
+    if (checkpoint::FamilyOf(folder) == ModelFamily::kGpt2) {
+        const checkpoint::HfGpt2Folder files = checkpoint::OpenHfGpt2(folder);
+        return {.config = files.config, .weights = files.weights};
+    }
+    const checkpoint::HfLlamaFolder files = checkpoint::OpenHfLlama(folder);
+    return {.config = files.config, .weights = files.weights};
+}
+
+DataType ChosenDtype(const checkpoint::WeightSource& weights) {
+    for (const DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
+        if (FLAGS_dtype == Name(dtype)) {
+            return dtype;
+        }
+    }
+    if (!FLAGS_dtype.empty()) {
+        throw Error({.where = "--dtype", .what = "unknown value", .got = FLAGS_dtype, .wanted = "float32 or bfloat16"});
+    }
+    return weights.dtype();
+}
+
+ExportSource OpenSource() {
+    const std::array<std::string, 3> paths = {FLAGS_llmc_filepath, FLAGS_hf_dir, FLAGS_load};
+    int num_given = 0;
+    for (const std::string& path : paths) {
+        num_given += path.empty() ? 0 : 1;
+    }
+    if (num_given != 1) {
+        throw Error({.where = "--llmc_filepath, --hf_dir, --load",
+                     .what = num_given == 0 ? "no weights to read (see --help)" : "exclude each other",
+                     .wanted = "one of them"});
+    }
+    if (FLAGS_output.empty()) {
+        throw Error({.where = "--output", .what = "needed: where to write (see --help)"});
+    }
+    if (!(FLAGS_rope_scaling_factor >= 1.0 && FLAGS_rope_scaling_factor <= 1e6)) {
+        throw Error({.where = "--rope_scaling_factor",
+                     .what = "out of range",
+                     .got = FlagValue("rope_scaling_factor"),
+                     .wanted = "1 to 1000000"});
+    }
+    ExportSource source = FLAGS_llmc_filepath.empty() ? OpenHf(FLAGS_hf_dir.empty() ? FLAGS_load : FLAGS_hf_dir)
+                                                      : OpenLlmc(FLAGS_llmc_filepath);
+    source.dtype = ChosenDtype(*source.weights);
+    return source;
+}
+
+}  // namespace
+
+int RunExport(int argc, char** argv, const std::string& usage, const std::vector<std::string>& own_flags,
+              void (*write)(const ExportSource& source, const std::string& output)) {
+    try {
+        CommandLine line = {.usage = usage,
+                            .groups = {{"Weights", {"llmc_filepath", "hf_dir", "load", "rope_scaling_factor"}},
+                                       {"Output", {"output", "dtype"}}}};
+        std::vector<std::string>& output_flags = line.groups.back().flags;
+        output_flags.insert(output_flags.end(), own_flags.begin(), own_flags.end());
+        if (ReadCommandLine(std::span(argv, static_cast<size_t>(argc)).subspan(1), line).has_value()) {
+            const ExportSource source = OpenSource();
+            for (const std::string& note : source.notes) {
+                std::printf("note: %s\n", note.c_str());
+            }
+            write(source, FLAGS_output);
+            std::printf("%s: written as %s\n", FLAGS_output.c_str(), std::string(Name(source.dtype)).c_str());
+        }
+        return 0;
+    } catch (const Error& error) {
+        std::fprintf(stderr, "%s\n", error.what());
+        return error.exit_code();
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "unexpected: %s\n", error.what());
+        return 1;
+    }
+}
+
+}  // namespace infini_train
