@@ -7,6 +7,7 @@ target_sources(infini_train PRIVATE
     src/kernels/cuda/accumulate.cu
     src/kernels/cuda/add.cu
     src/kernels/cuda/attention.cc
+    src/kernels/cuda/attention_cached.cu
     src/kernels/cuda/cast.cu
     src/kernels/cuda/cross_entropy.cu
     src/kernels/cuda/dropout.cu

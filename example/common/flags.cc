@@ -8,6 +8,7 @@
 
 #include "example/common/command_line.h"
 #include "example/common/flag_values.h"
+#include "example/common/saved_flags.h"
 #include "infini_train/include/common/error.h"
 #include "infini_train/include/common/str_cat.h"
 
@@ -153,30 +154,6 @@ CommandLine ProgramCommandLine(const std::string& program) {
         }};
 }
 
-/// What decides the numbers of a run: a run that goes on from a checkpoint takes those that it is not given from there.
-constexpr std::array kSavedFlags = {"input_bin",
-                                    "shuffle",
-                                    "tokenizer",
-                                    "seed",
-                                    "dropout",
-                                    "dtype",
-                                    "batch_size",
-                                    "sequence_length",
-                                    "total_batch_size",
-                                    "num_iteration",
-                                    "optimizer",
-                                    "learning_rate",
-                                    "lr_schedule",
-                                    "warmup_iterations",
-                                    "lr_decay_iterations",
-                                    "final_lr_fraction",
-                                    "weight_decay",
-                                    "beta1",
-                                    "beta2",
-                                    "eps",
-                                    "momentum",
-                                    "grad_clip"};
-
 void CheckMicrobatch(int64_t batch_size, int64_t sequence_length) {
     int64_t tokens = 0;
     if (__builtin_mul_overflow(batch_size, sequence_length, &tokens) || tokens > INT32_MAX) {
@@ -316,6 +293,7 @@ ProgramOptions CheckedOptions() {
         .metrics_file = FLAGS_metrics_file,
         .tensorboard = FLAGS_tensorboard,
         .report = FLAGS_report,
+        .notes = {},
     };
     CheckSave();
     CheckMicrobatch(options.batch_size, options.sequence_length);
@@ -337,36 +315,12 @@ std::string FlagsFingerprint() {
     return lines;
 }
 
-std::map<std::string, std::string> SettingsToSave() {
-    std::map<std::string, std::string> settings;
-    for (const char* flag : kSavedFlags) {
-        settings[flag] = FlagValue(flag);
-    }
-    return settings;
-}
-
-std::vector<std::string> TakeSettings(const std::map<std::string, std::string>& settings) {
-    std::vector<std::string> notes;
-    for (const char* flag : kSavedFlags) {
-        const auto saved = settings.find(flag);
-        if (saved == settings.end()) {
-            continue;
-        }
-        if (!IsGiven(flag)) {
-            SetFlag(flag, saved->second);
-        } else if (FlagValue(flag) != saved->second) {
-            notes.push_back(StrCat("--", flag, " ", FlagValue(flag), ", the checkpoint was made with ", saved->second));
-        }
-    }
-    return notes;
-}
-
 bool ParseFlags(int argc, char** argv, ProgramOptions* options) {
     const std::span<char* const> words(argv, static_cast<size_t>(argc));
     if (!ReadCommandLine(words.subspan(1), ProgramCommandLine(argv[0])).has_value()) {
         return false;
     }
-    const std::vector<std::string> notes = FLAGS_load.empty() ? std::vector<std::string>{} : ResolveLoad();
+    const std::vector<std::string> notes = ResolveLoad();
     *options = CheckedOptions();
     options->notes = notes;
     return true;

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -91,8 +90,5 @@ bool ParseFlags(int argc, char** argv, ProgramOptions* options);
 
 /// Lines "flag=value" of all that must be the same in every process of a run.
 std::string FlagsFingerprint();
-
-/// The flags that decide the numbers of a run, for its checkpoints.
-std::map<std::string, std::string> SettingsToSave();
 
 }  // namespace infini_train

@@ -1,13 +1,16 @@
 #include "example/common/generate.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <memory>
 
+#include "example/common/sampling.h"
 #include "infini_train/include/common/error.h"
 #include "infini_train/include/common/str_cat.h"
 #include "infini_train/include/core/random.h"
 #include "infini_train/include/kernels/cast.h"
+#include "infini_train/include/nn/modules/kv_cache.h"
 
 namespace infini_train {
 namespace {
@@ -30,23 +33,17 @@ std::vector<float> LastRow(const Tensor& logits, int64_t vocab_size) {
     return row;
 }
 
-/// The token where the running sum of the probabilities passes a uniform number.
-int32_t Sample(const std::vector<float>& logits, float temperature, float uniform) {
-    const float largest = *std::max_element(logits.begin(), logits.end());
-    std::vector<double> weights;
-    double total = 0.0;
-    for (const float logit : logits) {
-        weights.push_back(std::exp(static_cast<double>(logit - largest) / static_cast<double>(temperature)));
-        total += weights.back();
-    }
-    double left = static_cast<double>(uniform) * total;
-    for (size_t token = 0; token < weights.size(); ++token) {
-        left -= weights[token];
-        if (left < 0.0) {
-            return static_cast<int32_t>(token);
-        }
-    }
-    return static_cast<int32_t>(weights.size() - 1);
+/// In [0, 1), a multiple of 2^-53: of the choice of token i.
+double UniformOf(const GenerateOptions& options, uint64_t i) {
+    const RandomStream random = {.seed = options.seed, .stream = Combine(StreamOf("generate"), options.sample)};
+    const std::array<uint32_t, 4> words = Philox(random, i);
+    return static_cast<double>((uint64_t{words[0]} << 32 | words[1]) >> 11) * 0x1.0p-53;
+}
+
+bool HaveCaches(const std::vector<std::shared_ptr<nn::Module>>& chunks) {
+    return std::all_of(chunks.begin(), chunks.end(), [](const std::shared_ptr<nn::Module>& chunk) {
+        return dynamic_cast<const nn::CachedModule*>(chunk.get()) != nullptr;
+    });
 }
 
 }  // namespace
@@ -68,24 +65,40 @@ void CheckPrompt(const ModelSpec& model, std::span<const int32_t> prompt) {
 std::vector<int32_t> Generate(nn::parallel::PipelineParallel& pipeline, const comm::Mesh& mesh, const ModelSpec& model,
                               std::span<const int32_t> prompt, const GenerateOptions& options) {
     CheckPrompt(model, prompt);
-    const RandomStream random = {.seed = options.seed, .stream = StreamOf("generate")};
+    const SamplingOptions sampling = {
+        .temperature = options.temperature, .top_k = options.top_k, .top_p = options.top_p};
     const auto next = Tensor::Empty({1}, DataType::kInt32, mesh.device);
     std::vector<int32_t> tokens(prompt.begin(), prompt.end());
+    const auto length = [&tokens] { return static_cast<int64_t>(tokens.size()); };
+    std::optional<nn::KvCacheScope> cache;
+    if (options.uses_cache && options.num_tokens > 0 && HaveCaches(pipeline.stage().chunks())) {
+        // The last token is not looked at any more.
+        const int64_t max_positions = std::min(length() + options.num_tokens - 1, model.block_size);
+        cache.emplace(pipeline.stage().chunks(), max_positions, mesh.device);
+    }
+    int64_t num_seen = 0;
     for (int i = 0; i < options.num_tokens; ++i) {
-        const auto window = std::min(static_cast<int64_t>(tokens.size()), model.block_size);
-        const std::vector<int32_t> seen(tokens.end() - window, tokens.end());
-        const TensorList outputs = pipeline.Forward({Tensor::FromVector(seen, {1, window}, mesh.device)});
+        if (length() > model.block_size) {
+            cache.reset();
+        }
+        const int64_t begin = cache.has_value() ? num_seen : std::max<int64_t>(0, length() - model.block_size);
+        num_seen = length();
+        const std::vector<int32_t> ids(tokens.begin() + begin, tokens.end());
+        const TensorList outputs = pipeline.Forward({Tensor::FromVector(ids, {1, length() - begin}, mesh.device)});
         if (!outputs.empty()) {
-            const std::vector<float> logits = LastRow(*outputs[0], model.vocab_size);
-            const int32_t token =
-                options.temperature == 0.0f
-                    ? static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin())
-                    : Sample(logits, options.temperature, Uniform(random, static_cast<uint64_t>(i)));
+            const int32_t token = SampleToken(LastRow(*outputs[0], model.vocab_size), sampling,
+                                              UniformOf(options, static_cast<uint64_t>(i)));
             CopyFromHost(&token, *next);
         }
         mesh.pipeline->Broadcast(*next, pipeline.stage().last_rank());
         tokens.push_back(next->ToVector<int32_t>()[0]);
         mesh.pipeline->ThrowIfFailed();
+        if (options.on_token != nullptr) {
+            options.on_token(tokens.back());
+        }
+        if (tokens.back() == options.end_token) {
+            break;
+        }
     }
     return tokens;
 }

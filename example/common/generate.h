@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -12,15 +14,25 @@ namespace infini_train {
 
 struct GenerateOptions {
     int num_tokens = 0;
-    float temperature = 1.0f;  // 0: always the likeliest token, the first of equals
+    float temperature = 1.0f;  // these three: example/common/sampling.h
+    int top_k = 0;
+    float top_p = 1.0f;
     uint64_t seed = 0;
+    uint64_t sample = 0;                               // which of the texts that a seed gives
+    std::optional<int32_t> end_token = std::nullopt;   // the text ends with it
+    std::function<void(int32_t)> on_token = nullptr;   // called on every rank with each token as soon as it is chosen
+    bool uses_cache = true;                            // false: every step computes all positions again
 };
 
 /// Throws Error for an empty prompt and for a token that the model does not have.
 void CheckPrompt(const ModelSpec& model, std::span<const int32_t> prompt);
 
-/// The prompt's tokens and num_tokens more. The model sees the last block_size tokens. The prompt passes CheckPrompt or
-/// this throws. Collective over the pipeline: the last stage chooses each token, every rank has the result.
+/// The prompt's tokens and up to num_tokens more. The prompt passes CheckPrompt or this throws. Collective over the
+/// pipeline: the last stage chooses each token, every rank has the result.
+///
+/// The model sees the last block_size tokens. Up to there each position is computed once: its keys and values stay in
+/// the chunks' caches while this runs (where the chunks are CachedModules). A longer text is computed anew for each
+/// token, as all positions have moved: no cache fits that.
 std::vector<int32_t> Generate(nn::parallel::PipelineParallel& pipeline, const comm::Mesh& mesh, const ModelSpec& model,
                               std::span<const int32_t> prompt, const GenerateOptions& options);
 

@@ -5,6 +5,7 @@
 #include <exception>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -12,15 +13,17 @@
 #include "glog/logging.h"
 
 #include "example/common/flags.h"
-#include "example/common/generate.h"
 #include "example/common/model.h"
 #include "example/common/pipeline_setup.h"
+#include "example/common/sample_text.h"
+#include "example/common/stop_signal.h"
 #include "example/common/train_loop.h"
+#include "infini_train/include/checkpoint/training_state.h"
 #include "infini_train/include/comm/run_ranks.h"
 #include "infini_train/include/common/error.h"
 #include "infini_train/include/common/str_cat.h"
-#include "infini_train/include/data/byte_tokenizer.h"
 #include "infini_train/include/data/token_dataset.h"
+#include "infini_train/include/data/tokenizer.h"
 
 namespace infini_train {
 namespace {
@@ -58,30 +61,36 @@ Datasets OpenDatasets(const ProgramOptions& options, const ModelSpec& model, con
     }
     Datasets datasets = {.train =
                              OpenDataset(options.input_bin, options, model, setup.rows_per_step(options.batch_size))};
+    if (options.shuffle) {
+        datasets.train->Shuffle(options.seed);
+    }
     if (!options.input_val_bin.empty()) {
         datasets.validation = OpenDataset(options.input_val_bin, options, model, options.batch_size);
     }
     return datasets;
 }
 
-/// Before the training, not after it: a text can be written.
-void CheckText(const ProgramOptions& options, const ModelSpec& model) {
-    const data::ByteTokenizer tokenizer;
-    if ((!options.prompt.empty() || options.sample_every > 0) && model.vocab_size > tokenizer.vocab_size()) {
-        throw Error({.where = "--tokenizer byte",
+/// Of the text that the run will write; null where it writes none. Before the training, not after it: the text can be
+/// written.
+std::unique_ptr<data::Tokenizer> OpenTokenizer(const ProgramOptions& options, const ModelSpec& model) {
+    if (options.prompt.empty() && options.sample_every == 0) {
+        return nullptr;
+    }
+    std::unique_ptr<data::Tokenizer> tokenizer = data::MakeTokenizer(options.tokenizer);
+    if (model.vocab_size > tokenizer->vocab_size()) {
+        throw Error({.where = "--tokenizer " + options.tokenizer,
                      .what = "cannot write the tokens of this model as text; leave out --prompt and --sample_every",
                      .got = StrCat("a vocabulary of ", model.vocab_size),
-                     .wanted = StrCat("at most ", tokenizer.vocab_size())});
+                     .wanted = StrCat("at most ", tokenizer->vocab_size())});
     }
-    if (!options.prompt.empty()) {
-        CheckPrompt(model, tokenizer.Encode(options.prompt));
-    }
+    CheckText(options, model, *tokenizer);
+    return tokenizer;
 }
 
 /// Writing a file anew must not empty one that the run reads, nor one that it writes, too.
 void CheckOutputs(const ProgramOptions& options) {
-    std::vector<std::pair<std::string, std::string>> outputs = {{"--metrics_file", options.metrics_file},
-                                                                {"--plan_json", options.plan_json}};
+    std::vector<std::pair<std::string, std::string>> outputs = {
+        {"--metrics_file", options.metrics_file}, {"--report", options.report}, {"--plan_json", options.plan_json}};
     for (const std::string& path : options.timeline) {
         outputs.emplace_back("--timeline", path);
     }
@@ -177,8 +186,10 @@ void Run(const ProgramOptions& options, ModelFactory make_model) {
     CheckCudaGraph(options, setup);
     const bool is_training = options.num_iteration > 0 && !options.dry_run;
     const Datasets datasets = is_training ? OpenDatasets(options, model, setup) : Datasets{};
-    if (!options.dry_run) {
-        CheckText(options, model);
+    const std::unique_ptr<data::Tokenizer> tokenizer = options.dry_run ? nullptr : OpenTokenizer(options, model);
+    std::optional<checkpoint::TrainingState> start;
+    if (is_training && !options.load.empty()) {
+        start = checkpoint::ReadTrainingState(options.load);
     }
     const nn::parallel::MemoryPrediction prediction = PredictMemory(setup, model, options);
     if (setup.process.index == 0) {
@@ -192,7 +203,11 @@ void Run(const ProgramOptions& options, ModelFactory make_model) {
                           .setup = &setup,
                           .prediction = &prediction,
                           .train = datasets.train.get(),
-                          .validation = datasets.validation.get()};
+                          .validation = datasets.validation.get(),
+                          .tokenizer = tokenizer.get(),
+                          .start = start.has_value() ? &*start : nullptr};
+    // Where nothing is trained nothing is lost, and a signal ends the process as usual.
+    const auto signals = is_training ? std::make_unique<StopSignals>() : nullptr;
     comm::RunRanks(ranks, [&plan](const comm::Mesh& mesh) { RunRank(plan, mesh); });
 }
 

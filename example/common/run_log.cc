@@ -8,9 +8,10 @@ namespace infini_train {
 
 RunLog::RunLog(const RunPlan& plan, const comm::Mesh& mesh, int64_t first_step)
     : is_on_(mesh.rank == 0),
-      metrics_file_(is_on_ ? plan.options->metrics_file : "", first_step,
-                    {.on_step = [this](const StepMetrics& metrics) { history_.AddStep(metrics); },
-                     .on_validation = [this](int64_t step, float val_loss) { history_.AddValidation(step, val_loss); }}),
+      metrics_file_(
+          is_on_ ? plan.options->metrics_file : "", first_step,
+          {.on_step = [this](const StepMetrics& metrics) { history_.AddStep(metrics); },
+           .on_validation = [this](int64_t step, float val_loss) { history_.AddValidation(step, val_loss); }}),
       tensorboard_(is_on_ ? plan.options->tensorboard : "", first_step),
       progress_({.num_steps = plan.options->num_iteration, .mesh = mesh.shape}),
       spikes_({}) {

@@ -8,7 +8,10 @@
 
 namespace infini_train {
 
-/// --prompt and the text that the model goes on with; without a prompt a text as it begins. Collective over the
+/// Throws Error for a prompt whose tokens the model does not have: before the training, not after it.
+void CheckText(const ProgramOptions& options, const ModelSpec& model, const data::Tokenizer& tokenizer);
+
+/// --prompt and the text that the model goes on with; without a prompt a text from its beginning. Collective over the
 /// pipeline.
 std::string SampleText(const RunPlan& plan, const comm::Mesh& mesh, nn::parallel::PipelineParallel& pipeline);
 

@@ -1,26 +1,9 @@
 #pragma once
 
-#include <memory>
-#include <vector>
-
-#include "example/common/flags.h"
-#include "example/common/model.h"
-#include "example/common/pipeline_setup.h"
+#include "example/common/run_plan.h"
 #include "infini_train/include/comm/mesh.h"
-#include "infini_train/include/data/token_dataset.h"
-#include "infini_train/include/nn/parallel/pp/memory_prediction.h"
 
 namespace infini_train {
-
-/// All that the ranks of a run share; nobody changes it.
-struct RunPlan {
-    const ProgramOptions* options = nullptr;
-    const ModelSpec* model = nullptr;
-    const PipelineSetup* setup = nullptr;
-    const nn::parallel::MemoryPrediction* prediction = nullptr;
-    const data::TokenDataset* train = nullptr;       // null: no training
-    const data::TokenDataset* validation = nullptr;  // null: none
-};
 
 /// A rank, from its weights to the last text. Rank 0 alone prints and writes files.
 void RunRank(const RunPlan& plan, const comm::Mesh& mesh);

@@ -12,6 +12,7 @@
 #include "example/common/sample_text.h"
 #include "example/common/stop_signal.h"
 #include "example/common/timeline_files.h"
+#include "infini_train/include/checkpoint/checkpoint_reader.h"
 #include "infini_train/include/common/error.h"
 #include "infini_train/include/common/str_cat.h"
 
@@ -33,7 +34,7 @@ Trainer::Trainer(const RunPlan& plan, const comm::Mesh& mesh,
       optimizer_(MakeOptimizer(options_, pipeline->Parameters())) {
     if (plan.start != nullptr) {
         checkpoint::LoadMoments(options_.load, pipeline->stage().chunks(), *optimizer_);
-        position_ = plan.start->position;
+        position_ = {.epoch = plan.start->position.epoch, .row = plan.start->position.row};
         first_step_ = plan.start->step;
     }
     log_ = std::make_unique<RunLog>(plan, mesh, first_step_);
@@ -45,11 +46,11 @@ void Trainer::Run() {
         PrintBatch();
     }
     if (first_step_ >= options_.num_iteration) {
-        log_->Note(StrCat("the checkpoint has ", first_step_, " steps already; --num_iteration ", options_.num_iteration,
-                          " trains no more"));
-        return;
+        log_->Note(StrCat("the checkpoint has ", first_step_, " steps already; --num_iteration ",
+                          options_.num_iteration, " trains no more"));
     }
-    std::vector<RankReport> reports;
+    std::vector<RankReport> reports = GatherReports({}, mesh_);
+    int signal = 0;
     for (int64_t step = first_step_ + 1; step <= options_.num_iteration; ++step) {
         StepMetrics metrics = TrainOneStep(step);
         reports = GatherReports({.peak_bytes = mesh_.device.allocator->stats().peak_bytes,
@@ -59,7 +60,7 @@ void Trainer::Run() {
         metrics.peak_bytes = LargestPeak(reports);
         log_->Step(metrics);
         HandleNonFinite(metrics);
-        const int signal = StopSignalOf(reports);
+        signal = StopSignalOf(reports);
         const bool is_last = step == options_.num_iteration || signal != 0;
         saver_->AfterStep(step, position_, reports, is_last);
         if (signal == 0 && IsValidationDue(step, is_last)) {
@@ -75,6 +76,9 @@ void Trainer::Run() {
         }
     }
     saver_->Finish();
+    if (signal == 0 && plan_.tokenizer != nullptr) {
+        log_->Text(options_.num_iteration, SampleText(plan_, mesh_, *pipeline_));
+    }
     Finish(reports);
 }
 
@@ -101,15 +105,14 @@ StepMetrics Trainer::TrainOneStep(int64_t step) {
     optimizer_->set_lr(optimizers::LearningRate(options_.lr, step - 1));
     const int64_t rows_per_step = setup_.rows_per_step(options_.batch_size);
     const int64_t rows_of_replica = rows_per_step / mesh_.shape.data;
-    const Batch batch = ReadBatch(*plan_.train, position_, mesh_.position.data * rows_of_replica, rows_of_replica,
-                                  rows_per_step, mesh_.device);
+    const Batch batch = ReadStepBatch(*plan_.train, position_, rows_per_step, mesh_.position.data * rows_of_replica,
+                                      rows_of_replica, mesh_.device);
     if (!options_.overfit_single_batch) {
         position_ = plan_.train->NextPosition(position_, rows_per_step);
     }
     const float loss = pipeline_->TrainStep(batch.inputs, batch.targets, optimizer_, loss_, options_.dtype);
     const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
-    const double tokens_per_s =
-        static_cast<double>(rows_per_step * options_.sequence_length) / elapsed.count() * 1e3;
+    const double tokens_per_s = static_cast<double>(rows_per_step * options_.sequence_length) / elapsed.count() * 1e3;
     return {.step = step,
             .loss = loss,
             .grad_norm = pipeline_->grad_norm(),
@@ -142,8 +145,8 @@ float Trainer::ValidationLoss() {
         std::min<int64_t>(options_.val_batches, plan_.validation->num_rows() / options_.batch_size);
     const int64_t begin = num_batches * mesh_.position.data / mesh_.shape.data;
     const int64_t end = num_batches * (mesh_.position.data + 1) / mesh_.shape.data;
-    const Batch batch = ReadBatch(*plan_.validation, begin * options_.batch_size, (end - begin) * options_.batch_size,
-                                  mesh_.device);
+    const Batch batch =
+        ReadBatch(*plan_.validation, begin * options_.batch_size, (end - begin) * options_.batch_size, mesh_.device);
     return pipeline_->EvalStep(batch.inputs, batch.targets, loss_, options_.dtype, static_cast<int>(end - begin));
 }
 

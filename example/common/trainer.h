@@ -19,7 +19,8 @@ namespace infini_train {
 /// The training of a rank, from a fresh start or from a checkpoint to the last step or to a signal. Collective.
 class Trainer {
  public:
-    Trainer(const RunPlan& plan, const comm::Mesh& mesh, const std::shared_ptr<nn::parallel::PipelineParallel>& pipeline);
+    Trainer(const RunPlan& plan, const comm::Mesh& mesh,
+            const std::shared_ptr<nn::parallel::PipelineParallel>& pipeline);
 
     /// Throws Error where a loss is not finite, and whatever a rank may throw.
     void Run();

@@ -140,6 +140,7 @@ TensorList Gpt2::Forward(const TensorList& inputs) {
     x = h_->Forward({x})[0];
     if (kv_cache()->Serves(*x)) {
         kv_cache()->Advance(x->dim(1));
+        x = ln_f_ == nullptr ? x : nn::LastPositions(*x);
     }
     return ln_f_ == nullptr ? TensorList{x} : lm_head_->Forward(ln_f_->Forward({x}));
 }

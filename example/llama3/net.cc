@@ -119,6 +119,7 @@ TensorList Llama3::Forward(const TensorList& inputs) {
     x = h_->Forward(x);
     if (kv_cache()->Serves(*x[0])) {
         kv_cache()->Advance(x[0]->dim(1));
+        x = ln_f_ == nullptr ? x : TensorList{nn::LastPositions(*x[0])};
     }
     return ln_f_ == nullptr ? x : lm_head_->Forward(ln_f_->Forward(x));
 }

@@ -17,7 +17,8 @@ namespace infini_train::llama3 {
 /// The layers [begin, end) of a LLaMA-3, with the embedding if they begin the model and the final norm and the head if
 /// they end it. Parameter names carry the layer's number in the whole model: wte.weight, h.{i}...., ln_f.weight,
 /// lm_head.weight (not when tied). Forward: {ids int32 [B, T]} or {hidden states [B, T, C]} -> {hidden states} or
-/// {logits [B, T, vocab_size]}
+/// {logits [B, T, vocab_size]}; where the cache serves the input, its positions follow those in the cache, and the
+/// logits are those of the last position, [B, 1, vocab_size]
 class Llama3 : public nn::CachedModule {
  public:
     Llama3(const Llama3Config& config, const nn::parallel::LayerRange& layers,

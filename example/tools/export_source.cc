@@ -10,6 +10,7 @@
 #include "gflags/gflags.h"
 
 #include "example/common/command_line.h"
+#include "infini_train/include/checkpoint/checkpoint_reader.h"
 #include "infini_train/include/checkpoint/hf_family.h"
 #include "infini_train/include/checkpoint/llmc_gpt2.h"
 #include "infini_train/include/checkpoint/llmc_llama3.h"
@@ -17,7 +18,7 @@
 
 DEFINE_string(llmc_filepath, "", "weights to read: a GPT-2 or LLaMA-3 file of llm.c");
 DEFINE_string(hf_dir, "", "weights to read: a folder with config.json and model.safetensors");
-DEFINE_string(load, "", "weights to read: a checkpoint of a training");
+DEFINE_string(load, "", "weights to read: a checkpoint, or the newest one in the folder that a training saved in");
 DEFINE_string(output, "", "where to write");
 DEFINE_string(dtype, "", "float32 or bfloat16; empty: as the weights are stored");
 DEFINE_double(
@@ -83,8 +84,9 @@ ExportSource OpenSource() {
                      .got = FlagValue("rope_scaling_factor"),
                      .wanted = "1 to 1000000"});
     }
-    ExportSource source = FLAGS_llmc_filepath.empty() ? OpenHf(FLAGS_hf_dir.empty() ? FLAGS_load : FLAGS_hf_dir)
-                                                      : OpenLlmc(FLAGS_llmc_filepath);
+    ExportSource source = !FLAGS_llmc_filepath.empty() ? OpenLlmc(FLAGS_llmc_filepath)
+                          : !FLAGS_hf_dir.empty()      ? OpenHf(FLAGS_hf_dir)
+                                                       : OpenHf(checkpoint::FindCheckpoint(FLAGS_load));
     source.dtype = ChosenDtype(*source.weights);
     return source;
 }

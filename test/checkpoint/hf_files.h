@@ -75,7 +75,8 @@ inline void WriteShardedFolder(const std::string& folder, const nlohmann::json& 
 
 inline std::vector<float> RowsOf(const WeightSource& weights, const std::string& name, int64_t begin, int64_t end) {
     const Shape& shape = weights.shape(name);
-    std::vector<float> values(static_cast<size_t>((end - begin) * (NumElements(shape) / shape[0])));
+    // What is not written must not look like a row of padding.
+    std::vector<float> values(static_cast<size_t>((end - begin) * (NumElements(shape) / shape[0])), -1.0f);
     weights.ReadRows(name, begin, end, values.data());
     return values;
 }

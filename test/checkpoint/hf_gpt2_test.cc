@@ -118,6 +118,18 @@ TEST_F(HfGpt2Test, TheHeadIsTheEmbeddingUnderEitherName) {
     ExpectRefused(Gpt2Config(), taller, {"differ"});
 }
 
+TEST_F(HfGpt2Test, TheHeadIsComparedToItsLastRow) {
+    constexpr int64_t kRows = 30000;  // more than are compared at once
+    HandTensors tensors = Gpt2Tensors();
+    tensors["wte.weight"] = CountingTensor({kRows, kChannels}, 1.0f);
+    tensors["lm_head.weight"] = tensors["wte.weight"];
+    json config = Gpt2Config();
+    config["vocab_size"] = kRows;
+    EXPECT_EQ(Open(config, tensors).config.padded_vocab_size, 30080);
+    tensors["lm_head.weight"].values.back() = 0.0f;
+    ExpectRefused(config, tensors, {"differ"});
+}
+
 TEST_F(HfGpt2Test, ShardsAreTheWhole) {
     const HfGpt2Folder whole = Open(Gpt2Config(), Gpt2Tensors());
     const std::string sharded_path = folder_.File("sharded");

@@ -22,7 +22,7 @@ class ByteTokenizer : public Tokenizer {
     std::optional<int32_t> begin_of_text() const override { return std::nullopt; }
 
  private:
-    SpecialTokens special_tokens_;
+    SpecialTokens special_tokens_ = {};
 };
 
 }  // namespace infini_train::data

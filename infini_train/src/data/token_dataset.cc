@@ -10,6 +10,7 @@
 
 #include "infini_train/include/common/error.h"
 #include "infini_train/include/common/str_cat.h"
+#include "infini_train/include/data/row_order.h"
 
 namespace infini_train::data {
 namespace {
@@ -75,11 +76,35 @@ void TokenDataset::CheckHasRows(int64_t num_rows) const {
     }
 }
 
-int64_t TokenDataset::FirstRowOfStep(int64_t step, int64_t rows_per_step) const {
-    CHECK(step >= 0 && rows_per_step > 0) << name_ << ": step " << step << " of " << rows_per_step << " rows";
+DataPosition TokenDataset::StepPosition(const DataPosition& position, int64_t rows_per_step) const {
+    CHECK(position.epoch >= 0 && position.row >= 0 && rows_per_step > 0)
+        << name_ << ": row " << position.row << " of epoch " << position.epoch << ", steps of " << rows_per_step
+        << " rows";
     CheckHasRows(rows_per_step);
-    const int64_t steps_per_epoch = num_rows() / rows_per_step;
-    return step % steps_per_epoch * rows_per_step;
+    // A position of a longer epoch, from a run on other files, is past the end of this one.
+    return position.row > num_rows() - rows_per_step ? DataPosition{.epoch = position.epoch + 1} : position;
+}
+
+DataPosition TokenDataset::NextPosition(const DataPosition& position, int64_t rows_per_step) const {
+    DataPosition next = StepPosition(position, rows_per_step);
+    next.row += rows_per_step;
+    return next;
+}
+
+void TokenDataset::ReadStepRows(const DataPosition& position, int64_t rows_per_step, int64_t first_row,
+                                int64_t num_rows, int32_t* inputs, int32_t* targets) const {
+    CHECK(first_row >= 0 && num_rows >= 0 && num_rows <= rows_per_step - first_row)
+        << name_ << ": rows from " << first_row << ", " << num_rows << " of them, of a step of " << rows_per_step;
+    const DataPosition start = StepPosition(position, rows_per_step);
+    if (!seed_.has_value()) {
+        ReadRows(start.row + first_row, num_rows, inputs, targets);
+        return;
+    }
+    const RowOrder order(this->num_rows(), *seed_, start.epoch);
+    for (int64_t row = 0; row < num_rows; ++row) {
+        ReadRows(order(start.row + first_row + row), 1, inputs + row * sequence_length_,
+                 targets + row * sequence_length_);
+    }
 }
 
 std::string TokenDataset::DropNote(int64_t rows_per_step) const {

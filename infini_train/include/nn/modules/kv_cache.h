@@ -54,6 +54,9 @@ class CachedModule : public Module {
     std::shared_ptr<KvCache> kv_cache_ = std::make_shared<KvCache>();
 };
 
+/// Of x [B, T, C] the last position of each row, [B, 1, C]: all that a generation wants of the logits.
+std::shared_ptr<Tensor> LastPositions(const Tensor& x);
+
 /// While it lives, the forwards of the chunks go on from one another.
 class KvCacheScope {
  public:

@@ -4,6 +4,7 @@
 
 #include "infini_train/include/autograd/grad_mode.h"
 #include "infini_train/include/kernels/attention_cached.h"
+#include "infini_train/include/kernels/embedding.h"
 
 namespace infini_train::nn {
 
@@ -41,6 +42,16 @@ std::shared_ptr<Tensor> KvCache::Attend(int layer, const Tensor& qkv, const kern
         kept.values = Tensor::Empty(shape, qkv.dtype(), qkv.device());
     }
     return kernels::attention_cached(qkv.device().type, qkv, heads, length_, *kept.keys, *kept.values);
+}
+
+std::shared_ptr<Tensor> LastPositions(const Tensor& x) {
+    CHECK(x.num_dims() == 3 && x.dim(1) > 0) << "positions of " << ToString(x.shape());
+    std::vector<int32_t> rows;
+    for (int64_t b = 1; b <= x.dim(0); ++b) {
+        rows.push_back(static_cast<int32_t>(b * x.dim(1) - 1));
+    }
+    const std::shared_ptr<Tensor> ids = Tensor::FromVector(rows, {x.dim(0), 1}, x.device());
+    return kernels::embedding_forward(x.device().type, *ids, *x.View({x.dim(0) * x.dim(1), x.dim(2)}));
 }
 
 KvCacheScope::KvCacheScope(const std::vector<std::shared_ptr<Module>>& chunks, int64_t max_positions,
