@@ -303,16 +303,25 @@ ProgramOptions CheckedOptions() {
     return options;
 }
 
-}  // namespace
-
-std::string FlagsFingerprint() {
+template <typename Filter>
+std::string FlagLines(const Filter& is_wanted) {
     std::string lines;
     for (const FlagGroup& group : ProgramCommandLine("").groups) {
         for (const std::string& flag : group.flags) {
-            lines += StrCat(flag, "=", FlagValue(flag), "\n");
+            lines += is_wanted(flag) ? StrCat(flag, "=", FlagValue(flag), "\n") : "";
         }
     }
     return lines;
+}
+
+}  // namespace
+
+std::string FlagsFingerprint() {
+    return FlagLines([](const std::string&) { return true; });
+}
+
+std::string GivenFlags() {
+    return FlagLines(IsGiven);
 }
 
 bool ParseFlags(int argc, char** argv, ProgramOptions* options) {

@@ -90,5 +90,7 @@ bool ParseFlags(int argc, char** argv, ProgramOptions* options);
 
 /// Lines "flag=value" of all that must be the same in every process of a run.
 std::string FlagsFingerprint();
+/// Such lines of the flags that the command line, or the checkpoint, gave a value.
+std::string GivenFlags();
 
 }  // namespace infini_train

@@ -2,20 +2,25 @@
 
 #include <cstdio>
 
-#include "infini_train/include/common/str_cat.h"
-
 namespace infini_train {
+namespace {
+
+// What a report shows of a run of any length.
+constexpr size_t kMaxTexts = 12;
+constexpr size_t kMaxNotes = 50;
+
+}  // namespace
 
 RunLog::RunLog(const RunPlan& plan, const comm::Mesh& mesh, int64_t first_step)
     : is_on_(mesh.rank == 0),
+      spikes_({}),
       metrics_file_(
           is_on_ ? plan.options->metrics_file : "", first_step,
           {.on_step = [this](const StepMetrics& metrics) { history_.AddStep(metrics); },
            .on_validation = [this](int64_t step, float val_loss) { history_.AddValidation(step, val_loss); }}),
       tensorboard_(is_on_ ? plan.options->tensorboard : "", first_step),
-      progress_({.num_steps = plan.options->num_iteration, .mesh = mesh.shape}),
-      spikes_({}) {
-    if (is_on_ && first_step == 0) {
+      progress_({.num_steps = plan.options->num_iteration, .mesh = mesh.shape}) {
+    if (is_on_) {
         tensorboard_.WriteConfiguration(FlagsFingerprint());
     }
 }
@@ -57,12 +62,22 @@ void RunLog::Text(int64_t step, const std::string& text) {
     std::fwrite(text.data(), 1, text.size(), stdout);
     std::printf("\n");
     std::fflush(stdout);
-    texts_.push_back(step > 0 ? StrCat("step ", step, ": ", text) : text);
+    texts_.push_back({.step = step, .text = text});
+    if (texts_.size() > kMaxTexts) {
+        texts_.pop_front();
+    }
 }
 
 void RunLog::Note(const std::string& line) {
+    Tell("note: " + line);
+    if (is_on_ && notes_.size() < kMaxNotes) {
+        notes_.push_back(line);
+    }
+}
+
+void RunLog::Tell(const std::string& line) {
     if (is_on_) {
-        progress_.Print("note: " + line);
+        progress_.Print(line);
     }
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <vector>
 
@@ -24,22 +25,31 @@ class RunLog {
     void Validation(int64_t step, float val_loss);
     /// step 0: of no step, just the text.
     void Text(int64_t step, const std::string& text);
-    /// A line for the user.
+    /// A line for the user, and for the report.
     void Note(const std::string& line);
+    /// A line for the user alone.
+    void Tell(const std::string& line);
 
     /// Of the steps that the metrics file kept, and of those of this run.
     const RunHistory& history() const { return history_; }
-    /// The texts, with their steps.
-    const std::vector<std::string>& texts() const { return texts_; }
+    struct TextOfStep {
+        int64_t step = 0;
+        std::string text = {};
+    };
+    /// The last ones.
+    const std::deque<TextOfStep>& texts() const { return texts_; }
+    /// The first ones.
+    const std::vector<std::string>& notes() const { return notes_; }
 
  private:
     bool is_on_;
     RunHistory history_;
-    std::vector<std::string> texts_;
+    std::deque<TextOfStep> texts_;
+    std::vector<std::string> notes_;
+    SpikeDetector spikes_;
     MetricsFile metrics_file_;
     TensorBoardWriter tensorboard_;
     ProgressLine progress_;
-    SpikeDetector spikes_;
 };
 
 }  // namespace infini_train

@@ -68,7 +68,7 @@ void Saver::Commit() {
     const CheckpointWriter::Result result = writer_->Commit();
     if (result.error.empty()) {
         last_checkpoint_ = result.path;
-        log_.Note("saved " + result.path);
+        log_.Tell("saved " + result.path);
         return;
     }
     const std::string kept = last_checkpoint_.empty() ? "" : "; the last checkpoint is " + last_checkpoint_;

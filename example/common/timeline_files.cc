@@ -1,5 +1,7 @@
 #include "example/common/timeline_files.h"
 
+#include <algorithm>
+
 #include "example/common/text_file.h"
 #include "infini_train/include/nn/parallel/pp/simulator.h"
 
@@ -19,15 +21,22 @@ std::vector<nn::parallel::ActionList> ActionsOf(const nn::parallel::Timeline& ti
 
 }  // namespace
 
+std::string TimelineFigure(const nn::parallel::PipelineShape& shape, const nn::parallel::Timeline& timeline) {
+    if (std::all_of(timeline.begin(), timeline.end(), [](const auto& events) { return events.empty(); })) {
+        return "";
+    }
+    const nn::parallel::Simulation simulation =
+        nn::parallel::Simulate(shape, ActionsOf(timeline), nn::parallel::MeasuredCosts(shape, timeline));
+    return nn::parallel::TimelineSvg(shape, timeline, simulation);
+}
+
 void WriteTimelineFiles(const std::vector<std::string>& paths, const nn::parallel::PipelineShape& shape,
                         const nn::parallel::Timeline& timeline) {
     for (const std::string& path : paths) {
         if (path.ends_with(".json")) {
             WriteTextFile("--timeline", path, nn::parallel::ChromeTrace(shape, timeline));
         } else {
-            const nn::parallel::Simulation simulation =
-                nn::parallel::Simulate(shape, ActionsOf(timeline), nn::parallel::MeasuredCosts(shape, timeline));
-            WriteTextFile("--timeline", path, nn::parallel::TimelineSvg(shape, timeline, simulation));
+            WriteTextFile("--timeline", path, TimelineFigure(shape, timeline));
         }
     }
 }

@@ -7,8 +7,11 @@
 
 namespace infini_train {
 
-/// --timeline: a Chrome trace for a path that ends in .json; for .svg the measured timeline above the one that the
-/// simulator makes of the measured times of each action.
+/// The measured timeline above the one that the simulator makes of the measured times of each action. Empty for a step
+/// that was not measured.
+std::string TimelineFigure(const nn::parallel::PipelineShape& shape, const nn::parallel::Timeline& timeline);
+
+/// --timeline: a Chrome trace for a path that ends in .json; for .svg the TimelineFigure.
 void WriteTimelineFiles(const std::vector<std::string>& paths, const nn::parallel::PipelineShape& shape,
                         const nn::parallel::Timeline& timeline);
 

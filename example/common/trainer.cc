@@ -9,6 +9,7 @@
 #include "example/common/batch.h"
 #include "example/common/mfu.h"
 #include "example/common/non_finite.h"
+#include "example/common/run_report.h"
 #include "example/common/sample_text.h"
 #include "example/common/stop_signal.h"
 #include "example/common/timeline_files.h"
@@ -181,11 +182,21 @@ void Trainer::Finish(const std::vector<RankReport>& reports) {
                         predicted / 1048576.0, 100.0 * (predicted / measured - 1.0));
         }
     }
-    if (!options_.timeline.empty()) {
-        const nn::parallel::Timeline timeline = pipeline_->GatherTimeline();
-        if (prints()) {
-            WriteTimelineFiles(options_.timeline, setup_.shape, timeline);
+    const bool wants_report = !options_.report.empty();
+    if (options_.timeline.empty() && !wants_report) {
+        return;
+    }
+    const nn::parallel::Timeline timeline = pipeline_->GatherTimeline();
+    if (!prints()) {
+        return;
+    }
+    WriteTimelineFiles(options_.timeline, setup_.shape, timeline);
+    if (wants_report) {
+        std::vector<int64_t> peak_bytes;
+        for (const RankReport& report : reports) {
+            peak_bytes.push_back(report.peak_bytes);
         }
+        WriteRunReport(plan_, mesh_.device, *log_, peak_bytes, TimelineFigure(setup_.shape, timeline));
     }
 }
 

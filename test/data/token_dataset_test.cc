@@ -1,8 +1,10 @@
 #include "infini_train/include/data/token_dataset.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -106,16 +108,20 @@ TEST_F(TokenDatasetTest, RefusesFewerRowsThanAStepTakes) {
     EXPECT_EQ(dataset.num_rows(), 3);
     EXPECT_NO_THROW(dataset.CheckHasRows(3));
     ExpectError([&] { dataset.CheckHasRows(4); }, {Path("a.bin"), "64 tokens, 3 rows of 16", "65 tokens, 4 rows"});
-    ExpectError([&] { dataset.FirstRowOfStep(0, 4); }, {"too few tokens"});
+    ExpectError([&] { dataset.StepPosition({}, 4); }, {"too few tokens"});
 }
 
 TEST_F(TokenDatasetTest, BeginsTheNextEpochWhereAStepWouldNotFit) {
     const TokenDataset dataset(WriteGpt2("a.bin", Count(0, 7 * 4 + 1)), 4);  // 3.5 steps of 2 rows
-    std::vector<int64_t> first_rows;
+    std::vector<std::pair<int64_t, int64_t>> starts;
+    DataPosition position;
     for (int64_t step = 0; step < 7; ++step) {
-        first_rows.push_back(dataset.FirstRowOfStep(step, 2));
+        const DataPosition start = dataset.StepPosition(position, 2);
+        starts.emplace_back(start.epoch, start.row);
+        position = dataset.NextPosition(position, 2);
     }
-    EXPECT_EQ(first_rows, (std::vector<int64_t>{0, 2, 4, 0, 2, 4, 0}));
+    EXPECT_EQ(starts,
+              (std::vector<std::pair<int64_t, int64_t>>{{0, 0}, {0, 2}, {0, 4}, {1, 0}, {1, 2}, {1, 4}, {2, 0}}));
 }
 
 TEST_F(TokenDatasetTest, SaysWhatAnEpochDrops) {
@@ -132,23 +138,55 @@ TEST_F(TokenDatasetTest, SaysWhatAnEpochDrops) {
 TEST_F(TokenDatasetTest, GivesTheSameTokensHoweverAStepIsCut) {
     WriteGpt2("a.bin", Count(0, 500));
     WriteGpt2("b.bin", Count(1000, 500));
-    const TokenDataset dataset(Path("?.bin"), 16);
     constexpr int64_t kRowsPerStep = 12;
-    const auto read_epochs = [&](int64_t batch_size) {
-        std::vector<int32_t> inputs;
-        for (int64_t step = 0; step < 11; ++step) {
-            const int64_t first = dataset.FirstRowOfStep(step, kRowsPerStep);
-            for (int64_t row = 0; row < kRowsPerStep; row += batch_size) {
-                const Rows rows = Read(dataset, first + row, batch_size);
-                inputs.insert(inputs.end(), rows.inputs.begin(), rows.inputs.end());
-            }
+    for (const bool shuffles : {false, true}) {
+        TokenDataset dataset(Path("?.bin"), 16);
+        if (shuffles) {
+            dataset.Shuffle(7);
         }
-        return inputs;
-    };
-    const std::vector<int32_t> whole = read_epochs(kRowsPerStep);
-    EXPECT_EQ(whole.size(), 11u * 12u * 16u);
-    for (const int64_t batch_size : {1, 2, 3, 6}) {
-        EXPECT_EQ(read_epochs(batch_size), whole) << batch_size;
+        const auto read_epochs = [&](int64_t batch_size) {
+            std::vector<int32_t> tokens;
+            DataPosition position;
+            for (int64_t step = 0; step < 11; ++step) {
+                for (int64_t row = 0; row < kRowsPerStep; row += batch_size) {
+                    std::vector<int32_t> inputs(static_cast<size_t>(batch_size * 16));
+                    std::vector<int32_t> targets(inputs.size());
+                    dataset.ReadStepRows(position, kRowsPerStep, row, batch_size, inputs.data(), targets.data());
+                    tokens.insert(tokens.end(), inputs.begin(), inputs.end());
+                    EXPECT_EQ(targets[0], inputs[0] + 1);
+                }
+                position = dataset.NextPosition(position, kRowsPerStep);
+            }
+            return tokens;
+        };
+        const std::vector<int32_t> whole = read_epochs(kRowsPerStep);
+        EXPECT_EQ(whole.size(), 11u * 12u * 16u);
+        for (const int64_t batch_size : {1, 2, 3, 6}) {
+            EXPECT_EQ(read_epochs(batch_size), whole) << batch_size;
+        }
+    }
+}
+
+TEST_F(TokenDatasetTest, ShuffledReadsEachRowOnceAnEpochAndEveryEpochInAnotherOrder) {
+    WriteGpt2("a.bin", Count(0, 500));
+    WriteGpt2("b.bin", Count(1000, 500));
+    TokenDataset dataset(Path("?.bin"), 16);
+    dataset.Shuffle(7);
+    std::vector<std::vector<int32_t>> epochs(2);
+    DataPosition position;
+    for (int64_t step = 0; step < 2 * dataset.num_rows(); ++step) {
+        std::vector<int32_t> inputs(16);
+        std::vector<int32_t> targets(16);
+        dataset.ReadStepRows(position, 1, 0, 1, inputs.data(), targets.data());
+        epochs[static_cast<size_t>(dataset.StepPosition(position, 1).epoch)].push_back(inputs[0]);
+        position = dataset.NextPosition(position, 1);
+    }
+    EXPECT_NE(epochs[0], epochs[1]);
+    for (std::vector<int32_t>& rows : epochs) {
+        EXPECT_FALSE(std::is_sorted(rows.begin(), rows.end()));
+        std::sort(rows.begin(), rows.end());
+        EXPECT_EQ(std::adjacent_find(rows.begin(), rows.end()), rows.end());
+        EXPECT_EQ(static_cast<int64_t>(rows.size()), dataset.num_rows());
     }
 }
 

@@ -116,6 +116,30 @@ TEST_F(HfProgramTest, EveryWayThroughTheFormatsKeepsTheBytes) {
     }
 }
 
+// bugs.csv O76
+TEST_F(HfProgramTest, WhatWasTrainedIsExportedAndReadAgain) {
+    for (const Weights& weights : {kWeights[0], kWeights[2]}) {
+        SCOPED_TRACE(weights.program);
+        const std::string run = folder_.File(weights.program + ".run");
+        Succeed(weights.program, {"--llmc_filepath", weights.bin, "--input_bin", weights.tokens, "--num_iteration", "2",
+                                  "--batch_size", "2", "--sequence_length", "16", "--learning_rate", "0.01", "--save",
+                                  run, "--pipeline_parallel", "3", "--device", "cpu"});
+        const std::string folder = folder_.File(weights.program + ".hf");
+        const std::string bin = folder_.File(weights.program + ".bin");
+        const std::string again = folder_.File(weights.program + ".again.bin");
+        Succeed("export_hf", {"--load", run, "--output", folder});
+        Succeed("export_llmc", {"--load", run, "--output", bin});
+        Succeed("export_llmc", {"--hf_dir", folder, "--output", again});
+        EXPECT_TRUE(ReadTextFile(again) == ReadTextFile(bin));
+        EXPECT_EQ(std::filesystem::file_size(bin), std::filesystem::file_size(weights.bin));
+        EXPECT_FALSE(ReadTextFile(bin) == ReadTextFile(weights.bin)) << "it did not train";
+        const std::vector<double> numbers = Train(weights, "--llmc_filepath", bin, 1);
+        ASSERT_EQ(numbers.size(), 6u);
+        EXPECT_EQ(Train(weights, "--hf_dir", folder, 2), numbers);
+        EXPECT_EQ(Train(weights, "--hf_dir", run + "/step_00000002", 1), numbers);
+    }
+}
+
 TEST_F(HfProgramTest, TheDtypeIsThatOfTheWeightsUnlessAnotherOneIsAskedFor) {
     const std::string narrow = folder_.File("narrow.bin");
     Succeed("export_llmc",
