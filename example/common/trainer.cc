@@ -77,10 +77,11 @@ void Trainer::Run() {
         }
     }
     saver_->Finish();
+    PrintMemory(reports);
     if (signal == 0 && plan_.tokenizer != nullptr) {
         log_->Text(options_.num_iteration, SampleText(plan_, mesh_, *pipeline_));
     }
-    Finish(reports);
+    WriteFiles(reports);
 }
 
 void Trainer::PrintBatch() const {
@@ -172,16 +173,20 @@ void Trainer::HandleNonFinite(const StepMetrics& metrics) {
     throw Error({.where = where, .what = what, .got = got, .kind = Error::Kind::kRuntime});
 }
 
-void Trainer::Finish(const std::vector<RankReport>& reports) {
-    if (prints()) {
-        for (int rank = 0; rank < mesh_.shape.num_ranks(); ++rank) {
-            const auto stage_rank = static_cast<size_t>(comm::PositionOf(rank, mesh_.shape).pipeline);
-            const auto measured = static_cast<double>(reports[static_cast<size_t>(rank)].peak_bytes);
-            const auto predicted = static_cast<double>(plan_.prediction->peak_bytes[stage_rank]);
-            std::printf("rank %d: peak memory %.1f MiB, predicted %.1f MiB (%+.1f %%)\n", rank, measured / 1048576.0,
-                        predicted / 1048576.0, 100.0 * (predicted / measured - 1.0));
-        }
+void Trainer::PrintMemory(const std::vector<RankReport>& reports) const {
+    for (size_t rank = 0; rank < reports.size(); ++rank) {
+        const auto stage_rank = static_cast<size_t>(comm::PositionOf(static_cast<int>(rank), mesh_.shape).pipeline);
+        const auto measured = static_cast<double>(reports[rank].peak_bytes);
+        const auto predicted = static_cast<double>(plan_.prediction->peak_bytes[stage_rank]);
+        char line[160];
+        std::snprintf(line, sizeof(line), "rank %d: peak memory %.1f MiB, predicted %.1f MiB (%+.1f %%)",
+                      static_cast<int>(rank), measured / 1048576.0, predicted / 1048576.0,
+                      100.0 * (predicted / measured - 1.0));
+        log_->Tell(line);
     }
+}
+
+void Trainer::WriteFiles(const std::vector<RankReport>& reports) const {
     const bool wants_report = !options_.report.empty();
     if (options_.timeline.empty() && !wants_report) {
         return;

@@ -35,8 +35,9 @@ class Trainer {
     bool IsValidationDue(int64_t step, bool is_last) const;
     /// Throws, or says that the step was skipped.
     void HandleNonFinite(const StepMetrics& metrics);
-    /// Memory by rank, the timeline, the report.
-    void Finish(const std::vector<RankReport>& reports);
+    void PrintMemory(const std::vector<RankReport>& reports) const;
+    /// The timeline and the report.
+    void WriteFiles(const std::vector<RankReport>& reports) const;
 
     const RunPlan& plan_;
     const ProgramOptions& options_;

@@ -40,8 +40,9 @@ TEST(RowOrder, MixesNearAndFar) {
     constexpr int64_t kRows = 10000;
     for (int64_t epoch = 0; epoch < 5; ++epoch) {
         const std::vector<int64_t> rows = OrderOf(kRows, 5, epoch);
-        EXPECT_NEAR(std::count_if(rows.begin(), rows.begin() + kRows / 2, [](int64_t row) { return row < kRows / 2; }),
-                    kRows / 4, 200);
+        const auto num_stayed =
+            std::count_if(rows.begin(), rows.begin() + kRows / 2, [](int64_t row) { return row < kRows / 2; });
+        EXPECT_NEAR(static_cast<double>(num_stayed), kRows / 4, 200);
         int64_t num_neighbours = 0;
         for (size_t i = 1; i < rows.size(); ++i) {
             num_neighbours += std::abs(rows[i] - rows[i - 1]) == 1 ? 1 : 0;

@@ -7,8 +7,8 @@
 namespace infini_train {
 
 /// A file written beside its final place, as "PATH.tmp.PID"; Commit moves it there. Without Commit nothing is left, and
-/// what was there before stays. A process that is killed leaves its temporary file; the next AtomicFile of the same path
-/// removes it, and leaves those of processes that are still writing.
+/// what was there before stays. A process that is killed leaves its temporary file; the next AtomicFile of the same
+/// path removes it, and leaves those of processes that are still writing.
 ///
 /// Throws Error when a file cannot be made there or the disk is full.
 class AtomicFile {

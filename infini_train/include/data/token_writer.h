@@ -1,23 +1,20 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 
+#include "infini_train/include/common/atomic_file.h"
 #include "infini_train/include/data/token_file.h"
 
 namespace infini_train::data {
 
 /// Writes an llm.c token file beside its final place; Commit moves it there. Without Commit nothing is left, and what
-/// was there before stays.
+/// was there before stays: see AtomicFile.
 class TokenFileWriter {
  public:
     /// kind: kGpt2 or kLlama3. Throws Error when a file cannot be made there.
     TokenFileWriter(const std::string& path, TokenKind kind);
-    TokenFileWriter(const TokenFileWriter&) = delete;
-    TokenFileWriter& operator=(const TokenFileWriter&) = delete;
-    ~TokenFileWriter();
 
     /// Throws Error for a negative id or one that does not fit the kind, for more than 2147483647 tokens in all, and
     /// when the disk is full.
@@ -28,18 +25,13 @@ class TokenFileWriter {
     /// Finishes and gives the file its name.
     void Commit();
 
-    const std::string& path() const { return path_; }
+    const std::string& path() const { return file_.path(); }
     int64_t num_tokens() const { return num_tokens_; }
     int64_t size_bytes() const;
 
  private:
-    void Write(const void* bytes, size_t size_bytes, int64_t offset);
-    [[noreturn]] void ThrowSystemError(const std::string& what) const;
-
-    std::string path_;
-    std::string temporary_path_;
+    AtomicFile file_;
     TokenKind kind_;
-    int file_ = -1;
     int64_t num_tokens_ = 0;
     bool is_finished_ = false;
 };

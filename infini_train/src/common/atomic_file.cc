@@ -29,19 +29,19 @@ std::string FolderOf(const std::string& path) {
     return folder.empty() ? "." : folder;
 }
 
-/// Whoever writes a temporary file holds its lock, which ends with the process however that ends, and which the numbers
-/// of processes of other hosts and containers cannot confuse. A file system without locks has nothing removed.
-bool TryLock(int file) {
-    return flock(file, LOCK_EX | LOCK_NB) == 0;
-}
-
+/// Removes a temporary file that nobody writes. Whoever writes one holds its lock, which ends with the process however
+/// that ends, and which the process numbers of other hosts and containers cannot confuse. On a file system without
+/// locks nothing is removed.
 void RemoveIfAbandoned(const std::string& temporary_path) {
     const int file = open(temporary_path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (file < 0) {
         return;
     }
-    struct stat status = {};
-    if (fstat(file, &status) == 0 && S_ISREG(status.st_mode) && TryLock(file)) {
+    struct stat opened = {};
+    struct stat named = {};
+    // Meanwhile the name may be that of another file, or of none. Under the lock it cannot become so.
+    if (flock(file, LOCK_EX | LOCK_NB) == 0 && fstat(file, &opened) == 0 && S_ISREG(opened.st_mode) &&
+        lstat(temporary_path.c_str(), &named) == 0 && named.st_dev == opened.st_dev && named.st_ino == opened.st_ino) {
         unlink(temporary_path.c_str());
     }
     close(file);
@@ -54,7 +54,8 @@ void RemoveAbandonedFiles(const std::string& path) {
     std::filesystem::directory_iterator entry(FolderOf(path), error);
     for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
         const std::string name = entry->path().filename().string();
-        if (name.starts_with(prefix) && name.find_first_not_of("0123456789", prefix.size()) == std::string::npos) {
+        if (name.starts_with(prefix) && name.size() > prefix.size() &&
+            name.find_first_not_of("0123456789", prefix.size()) == std::string::npos) {
             RemoveIfAbandoned(entry->path().string());
         }
     }
@@ -67,10 +68,11 @@ int MakeLocked(const std::string& temporary_path) {
         if (file < 0) {
             return -1;
         }
+        while (flock(file, LOCK_EX) != 0 && errno == EINTR) {
+        }
         struct stat status = {};
-        // Another writer of this path may have found it before it was locked.
-        const bool is_taken = (!TryLock(file) && errno == EWOULDBLOCK) || fstat(file, &status) != 0 || status.st_nlink == 0;
-        if (!is_taken) {
+        // Another writer of this path may have found and removed it before it was locked.
+        if (fstat(file, &status) != 0 || status.st_nlink > 0) {
             return file;
         }
         close(file);
@@ -79,8 +81,7 @@ int MakeLocked(const std::string& temporary_path) {
 
 }  // namespace
 
-AtomicFile::AtomicFile(const std::string& path)
-    : path_(path), temporary_path_(StrCat(path, kTemporaryMark, getpid())) {
+AtomicFile::AtomicFile(const std::string& path) : path_(path), temporary_path_(StrCat(path, kTemporaryMark, getpid())) {
     struct stat status = {};
     // The move at the end would put a file in the place of a device's name.
     if (stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {

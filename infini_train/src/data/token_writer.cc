@@ -1,13 +1,7 @@
 #include "infini_train/include/data/token_writer.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
+#include <cstddef>
 #include <limits>
 #include <vector>
 
@@ -22,38 +16,28 @@ namespace {
 
 constexpr size_t kChunk = size_t{1} << 20;  // tokens narrowed and written at once
 
-}  // namespace
-
-TokenFileWriter::TokenFileWriter(const std::string& path, TokenKind kind)
-    : path_(path), temporary_path_(StrCat(path, ".tmp.", getpid())), kind_(kind) {
-    CHECK(kind != TokenKind::kText) << "a token file of ids, not text";
+/// Refused before a file is made.
+const std::string& CheckedPath(const std::string& path) {
     if (IsTextPath(path)) {
         throw Error({.where = path,
                      .what = "cannot write tokens there: a file whose name ends in .txt is read as text",
                      .wanted = "another ending, such as .bin"});
     }
-    struct stat status = {};
-    // The move at the end would put a file in the place of a folder's or a device's name.
-    if (stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
-        throw Error({.where = path, .what = "cannot write: there is something that is not a regular file"});
-    }
-    file_ = open(temporary_path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (file_ < 0) {
-        throw Error({.where = path_, .what = StrCat("cannot make ", temporary_path_, ": ", std::strerror(errno))});
-    }
+    return path;
 }
 
-TokenFileWriter::~TokenFileWriter() {
-    if (file_ >= 0) {
-        close(file_);
-        unlink(temporary_path_.c_str());
-    }
+}  // namespace
+
+TokenFileWriter::TokenFileWriter(const std::string& path, TokenKind kind) : file_(CheckedPath(path)), kind_(kind) {
+    CHECK(kind != TokenKind::kText) << "a token file of ids, not text";
+    const TokenHeader no_tokens_yet = {};
+    file_.Append(no_tokens_yet.data(), sizeof(no_tokens_yet));
 }
 
 void TokenFileWriter::Append(std::span<const int32_t> tokens) {
-    CHECK(!is_finished_) << path_ << ": finished already";
+    CHECK(!is_finished_) << path() << ": finished already";
     if (static_cast<int64_t>(tokens.size()) > kMaxTokens - num_tokens_) {
-        throw Error({.where = path_,
+        throw Error({.where = path(),
                      .what = "too many tokens for one file",
                      .got = StrCat("more than ", num_tokens_),
                      .wanted = StrCat("at most ", kMaxTokens)});
@@ -63,7 +47,7 @@ void TokenFileWriter::Append(std::span<const int32_t> tokens) {
     const auto outside =
         std::find_if(tokens.begin(), tokens.end(), [largest](int32_t id) { return id < 0 || id > largest; });
     if (outside != tokens.end()) {
-        throw Error({.where = path_,
+        throw Error({.where = path(),
                      .what = StrCat("token ", num_tokens_ + (outside - tokens.begin()), " does not fit a file of ",
                                     Name(kind_)),
                      .got = StrCat("id ", *outside),
@@ -76,9 +60,9 @@ void TokenFileWriter::Append(std::span<const int32_t> tokens) {
             narrow.resize(chunk.size());
             std::transform(chunk.begin(), chunk.end(), narrow.begin(),
                            [](int32_t id) { return static_cast<uint16_t>(id); });
-            Write(narrow.data(), narrow.size() * sizeof(uint16_t), size_bytes());
+            file_.Append(narrow.data(), narrow.size() * sizeof(uint16_t));
         } else {
-            Write(chunk.data(), chunk.size_bytes(), size_bytes());
+            file_.Append(chunk.data(), chunk.size_bytes());
         }
         num_tokens_ += static_cast<int64_t>(chunk.size());
     }
@@ -86,17 +70,14 @@ void TokenFileWriter::Append(std::span<const int32_t> tokens) {
 
 void TokenFileWriter::Finish() {
     if (num_tokens_ == 0) {
-        throw Error({.where = path_, .what = "no tokens to write"});
+        throw Error({.where = path(), .what = "no tokens to write"});
     }
     TokenHeader header{};
     header[0] = kind_ == TokenKind::kGpt2 ? kGpt2Magic : kLlama3Magic;
     header[1] = kind_ == TokenKind::kGpt2 ? kGpt2Version : kLlama3Version;
     header[2] = static_cast<int32_t>(num_tokens_);
-    Write(header.data(), sizeof(header), 0);
-    // Without it the new name may reach the disk before the data does.
-    if (fsync(file_) != 0) {
-        ThrowSystemError("cannot write");
-    }
+    file_.Overwrite(0, header.data(), sizeof(header));
+    file_.Finish();
     is_finished_ = true;
 }
 
@@ -104,35 +85,11 @@ void TokenFileWriter::Commit() {
     if (!is_finished_) {
         Finish();
     }
-    if (std::rename(temporary_path_.c_str(), path_.c_str()) != 0) {
-        ThrowSystemError("cannot move the finished file into place");
-    }
-    close(file_);
-    file_ = -1;
+    file_.Commit();
 }
 
 int64_t TokenFileWriter::size_bytes() const {
     return static_cast<int64_t>(kHeaderBytes) + num_tokens_ * static_cast<int64_t>(TokenBytes(kind_));
-}
-
-void TokenFileWriter::Write(const void* bytes, size_t size_bytes, int64_t offset) {
-    const char* next = static_cast<const char*>(bytes);
-    while (size_bytes > 0) {
-        const ssize_t written = pwrite(file_, next, size_bytes, offset);
-        if (written < 0) {
-            if (errno == EINTR) {
-                continue;
-            }
-            ThrowSystemError("cannot write");
-        }
-        next += written;
-        size_bytes -= static_cast<size_t>(written);
-        offset += written;
-    }
-}
-
-void TokenFileWriter::ThrowSystemError(const std::string& what) const {
-    throw Error({.where = path_, .what = StrCat(what, ": ", std::strerror(errno)), .kind = Error::Kind::kRuntime});
 }
 
 void WriteTokenFile(const std::string& path, std::span<const int32_t> tokens, TokenKind kind) {
