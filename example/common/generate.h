@@ -18,10 +18,10 @@ struct GenerateOptions {
     int top_k = 0;
     float top_p = 1.0f;
     uint64_t seed = 0;
-    uint64_t sample = 0;                               // which of the texts that a seed gives
-    std::optional<int32_t> end_token = std::nullopt;   // the text ends with it
-    std::function<void(int32_t)> on_token = nullptr;   // called on every rank with each token as soon as it is chosen
-    bool uses_cache = true;                            // false: every step computes all positions again
+    uint64_t sample = 0;                              // which of the texts that a seed gives
+    std::optional<int32_t> end_token = std::nullopt;  // the text ends with it
+    std::function<void(int32_t)> on_token = nullptr;  // called on every rank with each token as soon as it is chosen
+    bool uses_cache = true;                           // false: every step computes all positions again
 };
 
 /// Throws Error for an empty prompt and for a token that the model does not have.

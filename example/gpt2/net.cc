@@ -16,8 +16,7 @@ namespace {
 constexpr float kNormEps = 1e-5f;
 constexpr float kInitStddev = 0.02f;
 
-std::shared_ptr<nn::Module> MakeBlock(const Gpt2Config& config, int layer,
-                                      const std::shared_ptr<nn::KvCache>& kv_cache,
+std::shared_ptr<nn::Module> MakeBlock(const Gpt2Config& config, int layer, const std::shared_ptr<nn::KvCache>& kv_cache,
                                       const std::shared_ptr<nn::DropoutPosition>& dropout_position,
                                       const Device& device) {
     // The residual stream sums 2 num_layers branches: their last projections start smaller by the root of that.

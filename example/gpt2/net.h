@@ -18,8 +18,8 @@ namespace infini_train::gpt2 {
 /// The layers [begin, end) of a GPT-2, with the embeddings if they begin the model and the final norm and the head if
 /// they end it. Parameter names carry the layer's number in the whole model: wte.weight, wpe.weight, h.{i}....,
 /// ln_f...; the head is wte. Forward: {ids int32 [B, T]} or {hidden states [B, T, C]} -> {hidden states} or {logits [B,
-/// T, padded_vocab_size]}; where the cache serves the input, its positions follow those in the cache, and the logits are
-/// those of the last position, [B, 1, padded_vocab_size]
+/// T, padded_vocab_size]}; where the cache serves the input, its positions follow those in the cache, and the logits
+/// are those of the last position, [B, 1, padded_vocab_size]
 class Gpt2 : public nn::CachedModule {
  public:
     Gpt2(const Gpt2Config& config, const nn::parallel::LayerRange& layers,

@@ -23,8 +23,7 @@ constexpr int kGroup = 4;  // positions that a warp loads at once, to wait for m
 
 /// Block (row, tensor) copies the keys (0) or the values (1) of a row of qkv.
 template <typename T>
-__global__ void __launch_bounds__(kBlock)
-    KeepRowsKernel(const T* qkv, CachedAttentionSizes sizes, T* keys, T* values) {
+__global__ void __launch_bounds__(kBlock) KeepRowsKernel(const T* qkv, CachedAttentionSizes sizes, T* keys, T* values) {
     const int64_t row = blockIdx.x;
     const bool is_value = blockIdx.y == 1;
     const T* const from = qkv + row * sizes.row_width() + (is_value ? sizes.value_offset() : sizes.key_offset());
@@ -159,13 +158,14 @@ std::shared_ptr<Tensor> AttentionCached(const Tensor& qkv, const AttentionHeads&
     if (start == 0) {
         return AttentionForward(qkv, heads).out;
     }
-    auto out = Tensor::Empty({sizes.batch_size, sizes.length, sizes.num_heads * sizes.head_dim}, qkv.dtype(),
-                             qkv.device());
+    auto out =
+        Tensor::Empty({sizes.batch_size, sizes.length, sizes.num_heads * sizes.head_dim}, qkv.dtype(), qkv.device());
     if (num_rows > 0) {
         DispatchFloat(qkv.dtype(), [&](auto zero) {
             using T = decltype(zero);
             AttendKernel<<<static_cast<unsigned>(num_rows * sizes.num_heads), kBlock, 0, stream>>>(
-                Elements<T>(qkv), Elements<T>(keys), Elements<T>(values), sizes, 1.0f / std::sqrt(static_cast<float>(sizes.head_dim)), Elements<T>(*out));
+                Elements<T>(qkv), Elements<T>(keys), Elements<T>(values), sizes,
+                1.0f / std::sqrt(static_cast<float>(sizes.head_dim)), Elements<T>(*out));
             INFINI_CUDA_CHECK_LAUNCH();
         });
     }
