@@ -48,6 +48,15 @@ bool HaveCaches(const std::vector<std::shared_ptr<nn::Module>>& chunks) {
 
 }  // namespace
 
+std::vector<int32_t> EncodePrompt(const std::string& prompt, const data::Tokenizer& tokenizer) {
+    std::vector<int32_t> tokens = prompt.empty() ? std::vector<int32_t>{} : tokenizer.EncodeWithSpecials(prompt);
+    if (const std::optional<int32_t> begin = tokenizer.begin_of_text();
+        begin.has_value() && (tokens.empty() || tokens[0] != *begin)) {
+        tokens.insert(tokens.begin(), *begin);
+    }
+    return tokens.empty() ? tokenizer.Encode("\n") : tokens;
+}
+
 void CheckPrompt(const ModelSpec& model, std::span<const int32_t> prompt) {
     if (prompt.empty()) {
         throw Error({.where = "--prompt", .what = "is empty", .wanted = "at least one token to go on from"});

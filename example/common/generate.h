@@ -4,10 +4,12 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "example/common/model.h"
 #include "infini_train/include/comm/mesh.h"
+#include "infini_train/include/data/tokenizer.h"
 #include "infini_train/include/nn/parallel/pp/pipeline_parallel.h"
 
 namespace infini_train {
@@ -23,6 +25,10 @@ struct GenerateOptions {
     std::function<void(int32_t)> on_token = nullptr;  // called on every rank with each token as soon as it is chosen
     bool uses_cache = true;                           // false: every step computes all positions again
 };
+
+/// The tokens of a prompt, names of special tokens in it as those. A text begins as a document does: with the
+/// tokenizer's token for that, where there is one; else one without a prompt begins with a line break.
+std::vector<int32_t> EncodePrompt(const std::string& prompt, const data::Tokenizer& tokenizer);
 
 /// Throws Error for an empty prompt and for a token that the model does not have.
 void CheckPrompt(const ModelSpec& model, std::span<const int32_t> prompt);

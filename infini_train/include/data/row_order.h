@@ -2,28 +2,26 @@
 
 #include <cstdint>
 
-#include "infini_train/include/core/random.h"
-
 namespace infini_train::data {
 
-/// A permutation of [0, num_rows) that depends on (num_rows, seed, epoch) alone: every rank has the same one, and so
-/// has a resumed run. Nothing is stored: it is a Feistel network (Luby and Rackoff, "How to construct pseudorandom
-/// permutations from pseudorandom functions", SIAM J. Comput. 17, 1988) over the next power of two, walked until it is
-/// back inside.
+/// A random order of the rows of an epoch: a permutation of [0, num_rows) that (seed, epoch) decide, the same on every
+/// rank and after a resume. Nothing is stored: a Feistel network over Philox words permutes the next power of 4, and
+/// what falls outside is permuted on until it falls inside (Black and Rogaway, "Ciphers with arbitrary finite domains",
+/// CT-RSA 2002).
 class RowOrder {
  public:
     RowOrder(int64_t num_rows, uint64_t seed, int64_t epoch);
 
-    /// Which row is read as the i-th of the epoch.
-    int64_t operator()(int64_t i) const;
+    /// The row that is the index-th of the epoch, in [0, num_rows) as the index is.
+    int64_t operator()(int64_t index) const;
 
  private:
-    uint64_t Scramble(uint64_t value) const;
+    uint64_t Permute(uint64_t value) const;
 
-    int64_t num_rows_;
-    RandomStream random_;
-    int num_low_bits_;
-    int num_high_bits_;
+    uint64_t num_rows_;
+    uint64_t seed_;
+    uint64_t epoch_;
+    int half_bits_ = 1;
 };
 
 }  // namespace infini_train::data

@@ -9,29 +9,26 @@
 
 namespace infini_train::data {
 
-/// How far a run has read: the next row is the row-th of this epoch, both from 0. Of a dataset with other files or
-/// another sequence length it says nothing.
+/// Where the next step takes its rows from: epochs follow each other, and in each the rows are taken in its order.
 struct DataPosition {
     int64_t epoch = 0;
-    int64_t row = 0;
+    int64_t row = 0;  // rows of the epoch that lie behind
 
     bool operator==(const DataPosition&) const = default;
 };
 
-/// The rows of an epoch: T tokens and, as targets, the T that are one further on. A shard of n tokens has
-/// floor((n - 1) / T) rows, row i from its token i T; the rows of the next shard follow. An epoch reads them in this
-/// order, or shuffled: in the order of RowOrder, another one in each epoch. Reading changes nothing, so the threads of
-/// a process may share a dataset, and a copy shares the mapped files.
+/// The rows of one epoch: T tokens and, as targets, the T that are one further on. A shard of n tokens has
+/// floor((n - 1) / T) rows, row i from its token i T; the rows of the next shard follow. Reading changes nothing, so
+/// the threads of a process may share a dataset, and a copy shares the mapped files.
 ///
 /// A step takes the next rows of the epoch, over the ends of shards. Where fewer are left than a step needs, they are
-/// dropped and the next epoch begins. So a step's tokens depend on the position and the number of its rows, not on how
-/// they are cut into micro-batches and ranks.
+/// dropped and the next epoch begins. So a step's tokens depend on the number of its rows, not on how they are cut into
+/// micro-batches and ranks.
 class TokenDataset {
  public:
-    /// One shard, or all that match a glob pattern, sorted by the bytes of their names; shuffled when there is a seed.
-    /// Throws Error when there is none, when one is not a token file, and when they are of different kinds.
-    TokenDataset(const std::string& path_or_pattern, int64_t sequence_length,
-                 std::optional<uint64_t> shuffle_seed = std::nullopt);
+    /// One shard, or all that match a glob pattern, sorted by the bytes of their names. Throws Error when there is
+    /// none, when one is not a token file, and when they are of different kinds.
+    TokenDataset(const std::string& path_or_pattern, int64_t sequence_length);
 
     int64_t sequence_length() const { return sequence_length_; }
     /// Of an epoch.
@@ -43,33 +40,32 @@ class TokenDataset {
     void CheckVocab(int64_t vocab_size) const;
     /// Throws Error when an epoch has fewer rows: not enough for one step.
     void CheckHasRows(int64_t num_rows) const;
-    /// Throws Error for a position, of a checkpoint, that is not in this data.
-    void CheckPosition(const DataPosition& position) const;
 
-    int64_t StepsPerEpoch(int64_t rows_per_step) const;
-    /// Where a step begins for a run that has read up to this position: there, or at the next epoch. Throws Error when
-    /// an epoch has no step.
-    DataPosition StepStart(const DataPosition& position, int64_t rows_per_step) const;
-    /// How far a run has read after that step. With another rows_per_step from there on, no row is read twice.
+    /// From now on each epoch takes its rows in a RowOrder of its own.
+    void Shuffle(uint64_t seed) { seed_ = seed; }
+
+    /// Where a step really begins that would begin there: with the next epoch, where this one has fewer rows left than
+    /// the step needs. Throws Error when an epoch has no step.
+    DataPosition StepPosition(const DataPosition& position, int64_t rows_per_step) const;
+    /// After that step.
     DataPosition NextPosition(const DataPosition& position, int64_t rows_per_step) const;
+    /// num_rows rows of the step at the position, from its first_row-th on. Replicas read different parts of the same
+    /// step.
+    void ReadStepRows(const DataPosition& position, int64_t rows_per_step, int64_t first_row, int64_t num_rows,
+                      int32_t* inputs, int32_t* targets) const;
     /// What an epoch leaves out, for the log: "tokens.bin: 250 of 1000 tokens are in no step ...". Empty when nothing
     /// is.
     std::string DropNote(int64_t rows_per_step) const;
 
-    /// The rows from the offset-th after a position, num_rows of them, all in its epoch. inputs and targets have
-    /// num_rows x T places.
-    void ReadRows(const DataPosition& position, int64_t offset, int64_t num_rows, int32_t* inputs,
-                  int32_t* targets) const;
+    /// Rows [first_row, first_row + num_rows) as they lie in the shards. inputs and targets have num_rows x T places.
+    void ReadRows(int64_t first_row, int64_t num_rows, int32_t* inputs, int32_t* targets) const;
 
  private:
-    /// Rows as they lie in the shards.
-    void CopyRows(int64_t first_row, int64_t num_rows, int32_t* inputs, int32_t* targets) const;
-
     std::string name_;  // as given
     int64_t sequence_length_;
-    std::optional<uint64_t> shuffle_seed_;
     std::vector<TokenFile> shards_;
     std::vector<int64_t> first_rows_;  // of each shard, and the number of all
+    std::optional<uint64_t> seed_;     // of the order of rows; none: as they lie
 };
 
 }  // namespace infini_train::data

@@ -1,51 +1,47 @@
 #include "infini_train/include/data/row_order.h"
 
-#include <bit>
-
 #include "glog/logging.h"
+
+#include "infini_train/include/core/random.h"
 
 namespace infini_train::data {
 namespace {
 
-// Four make a good permutation of many rows. The more there are, the less a few rows, of which a half has a bit or two,
-// keep of their order.
-constexpr uint64_t kNumRounds = 12;
-
-uint64_t Mask(int num_bits) {
-    return (uint64_t{1} << num_bits) - 1;
-}
+constexpr int kRounds = 8;  // four make it look random to who sees a few places; the rest costs nothing beside a row
 
 }  // namespace
 
 RowOrder::RowOrder(int64_t num_rows, uint64_t seed, int64_t epoch)
-    : num_rows_(num_rows),
-      random_{.seed = seed, .stream = Combine(StreamOf("row order"), static_cast<uint64_t>(epoch))} {
-    CHECK(num_rows > 0 && epoch >= 0) << "order of " << num_rows << " rows in epoch " << epoch;
-    const int num_bits = std::bit_width(static_cast<uint64_t>(num_rows - 1));
-    num_low_bits_ = (num_bits + 1) / 2;
-    num_high_bits_ = num_bits - num_low_bits_;
+    : num_rows_(static_cast<uint64_t>(num_rows)), seed_(seed), epoch_(static_cast<uint64_t>(epoch)) {
+    CHECK(num_rows >= 0 && num_rows <= int64_t{1} << 60) << num_rows << " rows";
+    CHECK_GE(epoch, 0);
+    while (uint64_t{1} << (2 * half_bits_) < num_rows_) {
+        ++half_bits_;
+    }
 }
 
-int64_t RowOrder::operator()(int64_t i) const {
-    CHECK(0 <= i && i < num_rows_) << "row " << i << " of " << num_rows_;
-    // A permutation's cycle comes back to where it began, so it comes back inside: after less than two steps on
-    // average.
-    uint64_t value = Scramble(static_cast<uint64_t>(i));
-    while (value >= static_cast<uint64_t>(num_rows_)) {
-        value = Scramble(value);
-    }
-    return static_cast<int64_t>(value);
+int64_t RowOrder::operator()(int64_t index) const {
+    CHECK(0 <= index && static_cast<uint64_t>(index) < num_rows_) << index << " of " << num_rows_ << " rows";
+    auto row = static_cast<uint64_t>(index);
+    // On average at most four times: the domain is less than four times the rows.
+    do {
+        row = Permute(row);
+    } while (row >= num_rows_);
+    return static_cast<int64_t>(row);
 }
 
-uint64_t RowOrder::Scramble(uint64_t value) const {
-    uint64_t low = value & Mask(num_low_bits_);
-    uint64_t high = value >> num_low_bits_;
-    for (uint64_t round = 0; round < kNumRounds; round += 2) {
-        // A half has at most 32 bits.
-        low ^= Philox(random_, (round << 32) | high)[0] & Mask(num_low_bits_);
-        high ^= Philox(random_, ((round + 1) << 32) | low)[0] & Mask(num_high_bits_);
+uint64_t RowOrder::Permute(uint64_t value) const {
+    const uint64_t mask = (uint64_t{1} << half_bits_) - 1;
+    uint64_t left = value >> half_bits_;
+    uint64_t right = value & mask;
+    for (int round = 0; round < kRounds; ++round) {
+        const RandomStream random = {
+            .seed = seed_, .stream = Combine(Combine(StreamOf("rows"), epoch_), static_cast<uint64_t>(round))};
+        const uint64_t mixed = left ^ (Philox(random, right)[0] & mask);
+        left = right;
+        right = mixed;
     }
-    return (high << num_low_bits_) | low;
+    return left << half_bits_ | right;
 }
 
 }  // namespace infini_train::data
