@@ -37,10 +37,12 @@ constexpr std::array kSavedFlags = {"input_bin",
                                     "momentum",
                                     "grad_clip"};
 
+/// What a killed run left unfinished, *.partial, is none.
 bool HasCheckpoints(const std::string& run_folder) {
     std::error_code none;
     for (const auto& entry : std::filesystem::directory_iterator(run_folder, none)) {
-        if (entry.path().filename().string().starts_with("step_")) {
+        const std::string name = entry.path().filename().string();
+        if (name.starts_with("step_") && !name.ends_with(".partial")) {
             return true;
         }
     }
