@@ -24,7 +24,7 @@ quiet cmake --install "$build" --prefix "$folder/first"
 mv "$folder/first" "$folder/prefix"  # an installed tree may be moved
 packages=$(dirname "$(find "$folder/prefix" -name infini_trainConfig.cmake)")
 ! grep -rnF -e "$source" -e "$build" -e "$folder" "$packages" >&2 || fail "the CMake package names a folder of the machine that built it"
-for program in gpt2 llama3 tokenize; do
+for program in gpt2 llama3 tokenize generate export_hf export_llmc; do
     quiet "$folder/prefix/bin/$program" --help
 done
 
