@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <optional>
+#include <string>
 
 #include "infini_train/include/common/str_cat.h"
 #include "infini_train/include/nn/state_dict.h"
@@ -9,10 +10,11 @@
 namespace infini_train {
 namespace {
 
-std::optional<float> FirstNonFinite(const Tensor& values) {
+/// "inf", "-inf" or "nan".
+std::optional<std::string> FirstNonFinite(const Tensor& values) {
     for (const float value : values.ToVector<float>()) {
         if (!std::isfinite(value)) {
-            return value;
+            return std::isnan(value) ? "nan" : StrCat(value);
         }
     }
     return std::nullopt;
@@ -21,7 +23,7 @@ std::optional<float> FirstNonFinite(const Tensor& values) {
 std::string FindValue(const std::vector<std::shared_ptr<nn::Module>>& chunks) {
     for (const std::shared_ptr<nn::Module>& chunk : chunks) {
         for (const auto& [name, values] : nn::StateDict(*chunk)) {
-            if (const std::optional<float> found = FirstNonFinite(*values)) {
+            if (const std::optional<std::string> found = FirstNonFinite(*values)) {
                 return StrCat("parameter ", name, " holds ", *found);
             }
         }
@@ -33,7 +35,7 @@ std::string FindGrad(const std::vector<std::shared_ptr<nn::Module>>& chunks) {
     for (const std::shared_ptr<nn::Module>& chunk : chunks) {
         for (const nn::NamedParameter& parameter : chunk->NamedParameters()) {
             const std::shared_ptr<Tensor> grad = parameter.tensor->grad();
-            if (const std::optional<float> found = grad == nullptr ? std::nullopt : FirstNonFinite(*grad)) {
+            if (const std::optional<std::string> found = grad == nullptr ? std::nullopt : FirstNonFinite(*grad)) {
                 return StrCat("the gradient of ", parameter.name, " holds ", *found);
             }
         }

@@ -170,6 +170,9 @@ void CheckCudaGraph(const ProgramOptions& options, const PipelineSetup& setup) {
 
 void Run(const ProgramOptions& options, ModelFactory make_model) {
     CheckOutputs(options);
+    const bool is_training = options.num_iteration > 0 && !options.dry_run;
+    // Where nothing is trained nothing is lost, and a signal ends the process as usual.
+    const auto signals = is_training ? std::make_unique<StopSignals>() : nullptr;
     const ModelSpec model = make_model(options);
     if (options.dry_run) {
         CheckSequenceLength(options, model);
@@ -184,7 +187,6 @@ void Run(const ProgramOptions& options, ModelFactory make_model) {
                                       .threads_per_rank = setup.threads_per_rank};
     const std::string transport_note = options.dry_run ? "" : comm::ChooseTransport(ranks).note;
     CheckCudaGraph(options, setup);
-    const bool is_training = options.num_iteration > 0 && !options.dry_run;
     const Datasets datasets = is_training ? OpenDatasets(options, model, setup) : Datasets{};
     const std::unique_ptr<data::Tokenizer> tokenizer = options.dry_run ? nullptr : OpenTokenizer(options, model);
     std::optional<checkpoint::TrainingState> start;
@@ -206,8 +208,6 @@ void Run(const ProgramOptions& options, ModelFactory make_model) {
                           .validation = datasets.validation.get(),
                           .tokenizer = tokenizer.get(),
                           .start = start.has_value() ? &*start : nullptr};
-    // Where nothing is trained nothing is lost, and a signal ends the process as usual.
-    const auto signals = is_training ? std::make_unique<StopSignals>() : nullptr;
     comm::RunRanks(ranks, [&plan](const comm::Mesh& mesh) { RunRank(plan, mesh); });
 }
 

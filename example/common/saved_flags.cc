@@ -1,6 +1,8 @@
 #include "example/common/saved_flags.h"
 
 #include <array>
+#include <charconv>
+#include <cstdint>
 #include <filesystem>
 #include <system_error>
 
@@ -8,6 +10,7 @@
 #include "example/common/flag_values.h"
 #include "infini_train/include/checkpoint/checkpoint_reader.h"
 #include "infini_train/include/checkpoint/training_state.h"
+#include "infini_train/include/common/error.h"
 #include "infini_train/include/common/str_cat.h"
 
 namespace infini_train {
@@ -24,6 +27,7 @@ constexpr std::array kSavedFlags = {"input_bin",
                                     "sequence_length",
                                     "total_batch_size",
                                     "num_iteration",
+                                    "overfit_single_batch",
                                     "optimizer",
                                     "learning_rate",
                                     "lr_schedule",
@@ -35,7 +39,8 @@ constexpr std::array kSavedFlags = {"input_bin",
                                     "beta2",
                                     "eps",
                                     "momentum",
-                                    "grad_clip"};
+                                    "grad_clip",
+                                    "on_nonfinite"};
 
 /// What a killed run left unfinished, *.partial, is none.
 bool HasCheckpoints(const std::string& run_folder) {
@@ -49,6 +54,16 @@ bool HasCheckpoints(const std::string& run_folder) {
     return false;
 }
 
+/// gflags writes 0.1 as 0.10000000000000001.
+std::string Short(const std::string& value) {
+    double number = 0.0;
+    const char* end = value.data() + value.size();
+    const bool is_fraction = value.find('.') != std::string::npos &&
+                             std::from_chars(value.data(), end, number) == std::from_chars_result{end, std::errc{}};
+    char text[32];  // 24 are enough for any double
+    return is_fraction ? std::string(text, std::to_chars(text, text + sizeof(text), number).ptr) : value;
+}
+
 /// Flags that are not given become those of a checkpoint. Returns notes on those that differ.
 std::vector<std::string> TakeSettings(const std::map<std::string, std::string>& settings) {
     std::vector<std::string> notes;
@@ -60,10 +75,29 @@ std::vector<std::string> TakeSettings(const std::map<std::string, std::string>& 
         if (!IsGiven(flag)) {
             SetFlag(flag, saved->second);
         } else if (FlagValue(flag) != saved->second) {
-            notes.push_back(StrCat("--", flag, " ", FlagValue(flag), ", the checkpoint was made with ", saved->second));
+            notes.push_back(StrCat("--", flag, " ", Short(FlagValue(flag)), ", the checkpoint was made with ",
+                                   Short(saved->second)));
         }
     }
     return notes;
+}
+
+/// Of a run that begins after `step` and saves where checkpoints of later steps are: of another run, or of this one
+/// before it went back.
+std::vector<std::string> NotesOnLaterSteps(int64_t step) {
+    const std::string save = FlagValue("save");
+    if (save.empty() || !HasCheckpoints(save)) {
+        return {};
+    }
+    try {
+        const std::string newest = checkpoint::FindCheckpoint(save);
+        if (checkpoint::ReadTrainingState(newest).step > step) {
+            return {"--save " + save + " has a checkpoint of a later step already: --load latest takes " + newest +
+                    " until this run is past it"};
+        }
+    } catch (const Error&) {  // what is broken there is no checkpoint that a run could take
+    }
+    return {};
 }
 
 }  // namespace
@@ -79,7 +113,7 @@ std::map<std::string, std::string> SettingsToSave() {
 std::vector<std::string> ResolveLoad() {
     std::string load = FlagValue("load");
     if (load.empty()) {
-        return {};
+        return NotesOnLaterSteps(0);
     }
     if (load == "latest") {
         const std::string save = FlagValue("save");
@@ -97,7 +131,12 @@ std::vector<std::string> ResolveLoad() {
     }
     load = checkpoint::FindCheckpoint(load);
     SetFlag("load", load);
-    return TakeSettings(checkpoint::ReadTrainingState(load).settings);
+    const checkpoint::TrainingState state = checkpoint::ReadTrainingState(load);
+    std::vector<std::string> notes = TakeSettings(state.settings);
+    for (const std::string& note : NotesOnLaterSteps(state.step)) {
+        notes.push_back(note);
+    }
+    return notes;
 }
 
 }  // namespace infini_train

@@ -1,10 +1,7 @@
 #include "example/common/stop_signal.h"
 
-#include <signal.h>
 #include <unistd.h>
 
-#include <array>
-#include <atomic>
 #include <cstring>
 
 #include "glog/logging.h"
@@ -14,36 +11,40 @@
 namespace infini_train {
 namespace {
 
-constexpr std::array kSignals = {SIGTERM, SIGINT, SIGUSR1};
+std::atomic<int> stop_signal{0};  // of the process, as signals are
 
-// A handler has nothing else that it could write to.
-std::atomic<int> stop_signal{0};
-std::array<struct sigaction, kSignals.size()> former_actions;
-static_assert(std::atomic<int>::is_always_lock_free, "or a signal handler may not touch it");
-
-void AskToStop(int signal) {
-    int none = 0;
-    if (!stop_signal.compare_exchange_strong(none, signal)) {
-        _exit(128 + signal);  // as a shell reports it
+sigset_t Signals() {
+    sigset_t signals;
+    sigemptyset(&signals);
+    for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) {
+        sigaddset(&signals, signal);
     }
+    return signals;
 }
 
 }  // namespace
 
+// A thread waits for the signals, and no handler runs on those that compute: oneDNN's matrix products use the stack
+// pointer for a buffer on the heap, and what the kernel would put below it for a handler destroys what lies there.
 StopSignals::StopSignals() {
     stop_signal = 0;
-    struct sigaction action = {};
-    action.sa_handler = AskToStop;
-    action.sa_flags = SA_RESTART;  // a read or write under way goes on
-    for (size_t i = 0; i < kSignals.size(); ++i) {
-        PCHECK(sigaction(kSignals[i], &action, &former_actions[i]) == 0);
-    }
+    const sigset_t signals = Signals();
+    CHECK_EQ(pthread_sigmask(SIG_BLOCK, &signals, &former_mask_), 0);  // threads inherit it
+    listener_ = std::thread([this, signals] {
+        for (int signal = 0; sigwait(&signals, &signal) == 0 && !has_ended_;) {
+            if (stop_signal != 0) {
+                _exit(128 + signal);  // as a shell reports it
+            }
+            stop_signal = signal;
+        }
+    });
 }
 
 StopSignals::~StopSignals() {
-    for (size_t i = 0; i < kSignals.size(); ++i) {
-        PCHECK(sigaction(kSignals[i], &former_actions[i], nullptr) == 0);
-    }
+    has_ended_ = true;
+    pthread_kill(listener_.native_handle(), SIGTERM);
+    listener_.join();
+    pthread_sigmask(SIG_SETMASK, &former_mask_, nullptr);
 }
 
 int StopSignal() {

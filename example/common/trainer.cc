@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <limits>
 #include <string>
 
 #include "example/common/batch.h"
@@ -21,6 +22,11 @@ namespace infini_train {
 namespace {
 
 constexpr int kMaxNonFinite = 10;  // with so many in a row the weights, or the data, are not going to recover
+
+/// A NaN without a sign, which says nothing and would be written as "-nan".
+float WithoutSignOfNan(float value) {
+    return std::isnan(value) ? std::numeric_limits<float>::quiet_NaN() : value;
+}
 
 }  // namespace
 
@@ -50,7 +56,7 @@ void Trainer::Run() {
         log_->Note(StrCat("the checkpoint has ", first_step_, " steps already; --num_iteration ",
                           options_.num_iteration, " trains no more"));
     }
-    std::vector<RankReport> reports = GatherReports({}, mesh_);
+    std::vector<RankReport> reports = GatherReports({.peak_bytes = mesh_.device.allocator->stats().peak_bytes}, mesh_);
     int signal = 0;
     for (int64_t step = first_step_ + 1; step <= options_.num_iteration; ++step) {
         StepMetrics metrics = TrainOneStep(step);
@@ -77,7 +83,9 @@ void Trainer::Run() {
         }
     }
     saver_->Finish();
-    PrintMemory(reports);
+    if (first_step_ < options_.num_iteration) {  // the prediction is of a step
+        PrintMemory(reports);
+    }
     if (signal == 0 && plan_.tokenizer != nullptr) {
         log_->Text(options_.num_iteration, SampleText(plan_, mesh_, *pipeline_));
     }
@@ -116,8 +124,8 @@ StepMetrics Trainer::TrainOneStep(int64_t step) {
     const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
     const double tokens_per_s = static_cast<double>(rows_per_step * options_.sequence_length) / elapsed.count() * 1e3;
     return {.step = step,
-            .loss = loss,
-            .grad_norm = pipeline_->grad_norm(),
+            .loss = WithoutSignOfNan(loss),
+            .grad_norm = WithoutSignOfNan(pipeline_->grad_norm()),
             .lr = optimizer_->lr(),
             .ms = elapsed.count(),
             .tokens_per_s = tokens_per_s,
