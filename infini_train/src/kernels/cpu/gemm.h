@@ -38,8 +38,8 @@ struct GemmOperands {
 /// the values, never on the number of threads. May be called from several threads at once.
 /// Misuse is a bug of the caller's: CHECK.
 ///
-/// While it runs, a signal handler may run on its threads only on a stack of its own (sigaltstack, SA_ONSTACK): oneDNN's
-/// code has its stack pointer in a buffer on the heap, and a handler's frame would be written below it.
+/// While it runs, a signal handler may run on its threads only on a stack of its own (sigaltstack, SA_ONSTACK):
+/// oneDNN's code has its stack pointer in a buffer on the heap, and a handler's frame would be written below it.
 void Gemm(const GemmShape& shape, const GemmOptions& options, const GemmOperands& operands);
 
 }  // namespace infini_train::kernels::cpu
