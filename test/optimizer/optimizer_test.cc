@@ -6,6 +6,7 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -20,6 +21,8 @@ namespace {
 using test::RandomTensor;
 using test::SameBits;
 
+using Groups = std::vector<ParameterGroup>;
+
 std::unique_ptr<Optimizer> MakeAdamW(const TensorList& parameters) {
     return std::make_unique<AdamW>(parameters, AdamW::Options{.lr = 0.1f, .weight_decay = 0.1f});
 }
@@ -28,6 +31,13 @@ std::unique_ptr<Optimizer> MakeSgd(const TensorList& parameters) {
 }
 std::unique_ptr<Optimizer> MakeMomentumSgd(const TensorList& parameters) {
     return std::make_unique<Sgd>(parameters, Sgd::Options{.lr = 0.1f, .momentum = 0.9f, .weight_decay = 0.1f});
+}
+
+std::unique_ptr<Optimizer> MakeAdamWOfGroups(const Groups& groups) {
+    return std::make_unique<AdamW>(groups, AdamW::Options{.lr = 0.1f});
+}
+std::unique_ptr<Optimizer> MakeSgdOfGroups(const Groups& groups) {
+    return std::make_unique<Sgd>(groups, Sgd::Options{.lr = 0.1f, .momentum = 0.9f});
 }
 
 using Factory = std::unique_ptr<Optimizer> (*)(const TensorList&);
@@ -215,6 +225,83 @@ TEST_P(AnyOptimizer, GoesOnFromItsStepAndMoments) {
     EXPECT_TRUE(SameBits(*straight, *resumed));
 }
 
+class AnyOptimizerOfGroups : public testing::TestWithParam<std::unique_ptr<Optimizer> (*)(const Groups&)> {
+ protected:
+    std::shared_ptr<Tensor> Leaf(const Shape& shape) const {
+        std::shared_ptr<Tensor> leaf = RandomTensor(shape, DataType::kFloat32, device_, 7);
+        leaf->set_requires_grad(true);
+        return leaf;
+    }
+
+    Device device_ = MakeCpuDevice();
+};
+
+TEST_P(AnyOptimizerOfGroups, UpdatesEachGroupAsAnOptimizerOfItsOwnWould) {
+    const std::vector<Shape> shapes = {{3, 4}, {5}, {2, 2}, {7}, {4, 1}};
+    const auto groups_of = [](const TensorList& p) {
+        return Groups{{.parameters = {p[0], p[1]}, .weight_decay = 0.1f, .lr_scale = 0.5f},
+                      {.parameters = {}},
+                      {.parameters = {p[2]}, .weight_decay = 0.3f},
+                      {.parameters = {p[3], p[4]}, .lr_scale = 0.5f}};
+    };
+    TensorList together, apart;
+    for (const Shape& shape : shapes) {
+        together.push_back(Leaf(shape));
+        apart.push_back(Leaf(shape));
+    }
+    const std::unique_ptr<Optimizer> one = GetParam()(groups_of(together));
+    EXPECT_EQ(one->parameters(), together);
+    std::vector<std::unique_ptr<Optimizer>> others;
+    for (ParameterGroup group : groups_of(apart)) {
+        const float lr_scale = std::exchange(group.lr_scale, 1.0f);
+        others.push_back(GetParam()({group}));
+        others.back()->set_lr(0.1f * lr_scale);
+    }
+    for (int step = 0; step < 3; ++step) {
+        for (size_t p = 0; p < shapes.size(); ++p) {
+            const std::shared_ptr<Tensor> grad = RandomTensor(shapes[p], DataType::kFloat32, device_, 20 + p);
+            together[p]->AcquireGrad().grad->CopyFrom(*grad);
+            apart[p]->AcquireGrad().grad->CopyFrom(*grad);
+        }
+        one->Step();
+        for (const auto& other : others) {
+            other->Step();
+        }
+    }
+    EXPECT_EQ(one->step(), 3);
+    for (size_t p = 0; p < shapes.size(); ++p) {
+        EXPECT_TRUE(SameBits(*together[p], *apart[p])) << p;
+    }
+}
+
+TEST_P(AnyOptimizerOfGroups, TakesTheWeightDecayOfItsOwnAfterAResume) {
+    const std::shared_ptr<Tensor> parameter = Leaf({3, 4});
+    const std::unique_ptr<Optimizer> before = GetParam()({{.parameters = {parameter}, .weight_decay = 0.5f}});
+    parameter->AcquireGrad();
+    before->Step();
+    const std::vector<float> saved = parameter->ToVector<float>();
+    const std::unique_ptr<Optimizer> after = GetParam()({{.parameters = {parameter}, .weight_decay = 0.0f}});
+    after->set_step(before->step());
+    after->Step();  // gradients and moments are zero
+    EXPECT_EQ(parameter->ToVector<float>(), saved);
+}
+
+TEST(DecayGroups, AreNeighboursThatDecayAlike) {
+    const Device device = MakeCpuDevice();
+    const auto make = [&](const Shape& shape) { return Tensor::Zeros(shape, DataType::kFloat32, device); };
+    const TensorList p = {make({2, 3}), make({4, 1}), make({3}), make({1}), make({2, 1, 2})};
+    const Groups groups = DecayGroups(p, 0.1f);
+    ASSERT_EQ(groups.size(), 3u);
+    EXPECT_EQ(groups[0].parameters, (TensorList{p[0], p[1]}));
+    EXPECT_EQ(groups[1].parameters, (TensorList{p[2], p[3]}));
+    EXPECT_EQ(groups[2].parameters, (TensorList{p[4]}));
+    EXPECT_EQ(groups[0].weight_decay, 0.1f);
+    EXPECT_EQ(groups[1].weight_decay, 0.0f);
+    EXPECT_EQ(groups[2].weight_decay, 0.1f);
+    EXPECT_EQ(groups[1].lr_scale, 1.0f);
+    EXPECT_TRUE(DecayGroups({}, 0.1f).empty());
+}
+
 using AnyOptimizerDeathTest = AnyOptimizer;
 
 TEST_P(AnyOptimizerDeathTest, DiesOnParametersThatItCannotHold) {
@@ -235,6 +322,7 @@ std::string NameOf(const testing::TestParamInfo<Factory>& info) {
 const auto kFactories = testing::Values(&MakeAdamW, &MakeSgd, &MakeMomentumSgd);
 INSTANTIATE_TEST_SUITE_P(Kinds, AnyOptimizer, kFactories, NameOf);
 INSTANTIATE_TEST_SUITE_P(Kinds, AnyOptimizerDeathTest, kFactories, NameOf);
+INSTANTIATE_TEST_SUITE_P(Kinds, AnyOptimizerOfGroups, testing::Values(&MakeAdamWOfGroups, &MakeSgdOfGroups));
 
 }  // namespace
 }  // namespace infini_train::optimizers

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "infini_train/include/core/tensor.h"
 #include "infini_train/include/optimizer/optimizer.h"
@@ -15,13 +16,14 @@ class AdamW : public Optimizer {
         float beta1 = 0.9f;
         float beta2 = 0.95f;
         float eps = 1e-8f;
-        float weight_decay = 0.0f;
+        float weight_decay = 0.0f;  // of a list: see DecayGroups. Groups have their own
     };
 
     AdamW(const TensorList& parameters, const Options& options);
+    AdamW(const std::vector<ParameterGroup>& groups, const Options& options);
 
  protected:
-    void Apply(std::span<const kernels::OptimizerParameter> parameters, const Tensor& grad_scale) override;
+    void Apply(std::span<const kernels::OptimizerParameter> parameters, const Tensor& grad_scale, float lr) override;
 
  private:
     float beta1_;

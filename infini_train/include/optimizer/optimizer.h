@@ -17,17 +17,28 @@ struct Moments {
     TensorList tensors;
 };
 
-/// Updates a list of parameters from their gradients, the same list from construction to the end.
+/// Parameters that are updated alike.
+struct ParameterGroup {
+    TensorList parameters = {};
+    float weight_decay = 0.0f;
+    float lr_scale = 1.0f;  // their learning rate is the optimizer's times this
+};
+
+/// What is usual: those of two or more dimensions decay, whatever module they are in; gains and biases never do. Groups
+/// of neighbours, so that the parameters stay in the order of the list.
+std::vector<ParameterGroup> DecayGroups(const TensorList& parameters, float weight_decay);
+
+/// Updates parameters from their gradients, the same ones from construction to the end.
 ///
 /// A parameter is float32, or has a float32 master, which is updated while the parameter becomes its rounded copy. One
-/// that has no gradient in a step is left as it is: values and moments. Weight decay applies to parameters of two or
-/// more dimensions only, whatever module they are in: gains and biases never decay.
+/// that has no gradient in a step is left as it is: values and moments.
 class Optimizer {
  public:
     Optimizer(const Optimizer&) = delete;
     Optimizer& operator=(const Optimizer&) = delete;
     virtual ~Optimizer() = default;
 
+    /// Of all groups, one group after the other.
     const TensorList& parameters() const { return parameters_; }
     float lr() const { return lr_; }
     void set_lr(float lr) { lr_ = lr; }
@@ -46,21 +57,28 @@ class Optimizer {
 
  protected:
     /// CHECKs that no parameter is there twice, nor two over the same memory: it would be updated twice.
-    Optimizer(TensorList parameters, float lr, float weight_decay);
+    Optimizer(const std::vector<ParameterGroup>& groups, float lr);
 
     /// Adds zeros for every parameter. The first moments added are the kernels' moment1, the second their moment2.
     void AddMoments(const std::string& name);
-    /// Runs the kernel on the parameters that have a gradient, of which there is at least one.
-    virtual void Apply(std::span<const kernels::OptimizerParameter> parameters, const Tensor& grad_scale) = 0;
+    /// Runs the kernel on parameters of one learning rate that have a gradient, of which there is at least one.
+    virtual void Apply(std::span<const kernels::OptimizerParameter> parameters, const Tensor& grad_scale, float lr) = 0;
 
  private:
+    /// What the group of a parameter says of it.
+    struct Rule {
+        float weight_decay = 0.0f;
+        float lr_scale = 1.0f;
+    };
+
     TensorList parameters_;
+    std::vector<Rule> rules_;       // of each parameter
+    std::vector<float> lr_scales_;  // each value that there is, once
     float lr_;
-    float weight_decay_;
     int64_t step_ = 0;
     std::vector<Moments> moments_;
     std::shared_ptr<Tensor> unit_scale_;                // null without parameters
-    std::vector<kernels::OptimizerParameter> updates_;  // of the current step; kept for its memory
+    std::vector<kernels::OptimizerParameter> updates_;  // of the current pass; kept for its memory
 };
 
 }  // namespace infini_train::optimizers

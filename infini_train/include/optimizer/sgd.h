@@ -1,6 +1,7 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "infini_train/include/core/tensor.h"
 #include "infini_train/include/optimizer/optimizer.h"
@@ -14,13 +15,14 @@ class Sgd : public Optimizer {
     struct Options {
         float lr = 0.0f;  // set_lr changes it
         float momentum = 0.0f;
-        float weight_decay = 0.0f;
+        float weight_decay = 0.0f;  // of a list: see DecayGroups. Groups have their own
     };
 
     Sgd(const TensorList& parameters, const Options& options);
+    Sgd(const std::vector<ParameterGroup>& groups, const Options& options);
 
  protected:
-    void Apply(std::span<const kernels::OptimizerParameter> parameters, const Tensor& grad_scale) override;
+    void Apply(std::span<const kernels::OptimizerParameter> parameters, const Tensor& grad_scale, float lr) override;
 
  private:
     float momentum_;

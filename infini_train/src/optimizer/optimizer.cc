@@ -1,5 +1,6 @@
 #include "infini_train/include/optimizer/optimizer.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <unordered_set>
 #include <utility>
@@ -16,8 +17,27 @@ Tensor& MasterOf(Tensor& parameter) {
 
 }  // namespace
 
-Optimizer::Optimizer(TensorList parameters, float lr, float weight_decay)
-    : parameters_(std::move(parameters)), lr_(lr), weight_decay_(weight_decay) {
+std::vector<ParameterGroup> DecayGroups(const TensorList& parameters, float weight_decay) {
+    std::vector<ParameterGroup> groups;
+    for (const std::shared_ptr<Tensor>& parameter : parameters) {
+        CHECK_NOTNULL(parameter.get());
+        const float decay = parameter->num_dims() >= 2 ? weight_decay : 0.0f;
+        if (groups.empty() || groups.back().weight_decay != decay) {
+            groups.push_back({.weight_decay = decay});
+        }
+        groups.back().parameters.push_back(parameter);
+    }
+    return groups;
+}
+
+Optimizer::Optimizer(const std::vector<ParameterGroup>& groups, float lr) : lr_(lr) {
+    for (const ParameterGroup& group : groups) {
+        parameters_.insert(parameters_.end(), group.parameters.begin(), group.parameters.end());
+        rules_.resize(parameters_.size(), {.weight_decay = group.weight_decay, .lr_scale = group.lr_scale});
+        if (std::find(lr_scales_.begin(), lr_scales_.end(), group.lr_scale) == lr_scales_.end()) {
+            lr_scales_.push_back(group.lr_scale);
+        }
+    }
     std::unordered_set<const void*> seen;
     for (size_t i = 0; i < parameters_.size(); ++i) {
         CHECK_NOTNULL(parameters_[i].get());
@@ -50,23 +70,25 @@ void Optimizer::AddMoments(const std::string& name) {
 
 void Optimizer::Step(const Tensor& grad_scale) {
     ++step_;
-    updates_.clear();
-    for (size_t i = 0; i < parameters_.size(); ++i) {
-        Tensor& parameter = *parameters_[i];
-        // The leaf keeps its gradient alive for the length of this call.
-        const Tensor* grad = parameter.grad().get();
-        if (grad == nullptr) {
-            continue;
+    for (const float lr_scale : lr_scales_) {
+        updates_.clear();
+        for (size_t i = 0; i < parameters_.size(); ++i) {
+            Tensor& parameter = *parameters_[i];
+            // The leaf keeps its gradient alive for the length of this call.
+            const Tensor* grad = parameter.grad().get();
+            if (grad == nullptr || rules_[i].lr_scale != lr_scale) {
+                continue;
+            }
+            updates_.push_back({.master = &MasterOf(parameter),
+                                .value = parameter.master() != nullptr ? &parameter : nullptr,
+                                .grad = grad,
+                                .moment1 = !moments_.empty() ? moments_[0].tensors[i].get() : nullptr,
+                                .moment2 = moments_.size() > 1 ? moments_[1].tensors[i].get() : nullptr,
+                                .weight_decay = rules_[i].weight_decay});
         }
-        updates_.push_back({.master = &MasterOf(parameter),
-                            .value = parameter.master() != nullptr ? &parameter : nullptr,
-                            .grad = grad,
-                            .moment1 = !moments_.empty() ? moments_[0].tensors[i].get() : nullptr,
-                            .moment2 = moments_.size() > 1 ? moments_[1].tensors[i].get() : nullptr,
-                            .weight_decay = parameter.num_dims() >= 2 ? weight_decay_ : 0.0f});
-    }
-    if (!updates_.empty()) {
-        Apply(updates_, grad_scale);
+        if (!updates_.empty()) {
+            Apply(updates_, grad_scale, lr_ * lr_scale);
+        }
     }
 }
 
