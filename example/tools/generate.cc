@@ -83,6 +83,7 @@ CommandLine GenerateCommandLine(const std::string& program) {
 struct Job {
     ModelSpec model = {};
     PipelineSetup setup = {};
+    comm::RanksOptions ranks = {};
     std::unique_ptr<data::Tokenizer> tokenizer = nullptr;
     std::vector<int32_t> prompt = {};
     GenerateOptions text = {};
@@ -215,6 +216,10 @@ Job MakeJob() {
     job.prompt = EncodePrompt(PromptText(), *job.tokenizer);
     CheckPrompt(job.model, job.prompt);
     job.setup = MakePipelineSetup(options, job.model, {});
+    job.ranks = {.shape = job.setup.mesh,
+                 .device = ChosenDevice(),
+                 .timeout_s = AtLeast("timeout_s", FLAGS_timeout_s, 1.0),
+                 .threads_per_rank = job.setup.threads_per_rank};
     return job;
 }
 
@@ -288,11 +293,7 @@ void Run() {
     for (const std::string& note : job.model.notes) {
         std::fprintf(stderr, "note: %s\n", note.c_str());
     }
-    comm::RunRanks({.shape = job.setup.mesh,
-                    .device = ChosenDevice(),
-                    .timeout_s = AtLeast("timeout_s", FLAGS_timeout_s, 1.0),
-                    .threads_per_rank = job.setup.threads_per_rank},
-                   [&job](const comm::Mesh& mesh) { RunRank(job, mesh); });
+    comm::RunRanks(job.ranks, [&job](const comm::Mesh& mesh) { RunRank(job, mesh); });
 }
 
 }  // namespace

@@ -190,6 +190,111 @@ TEST_F(TokenDatasetTest, ShuffledReadsEachRowOnceAnEpochAndEveryEpochInAnotherOr
     }
 }
 
+/// The first token of each row of a step.
+std::vector<int32_t> StepRows(const TokenDataset& dataset, const DataPosition& position, int64_t rows_per_step,
+                              int64_t first_row, int64_t num_rows) {
+    const auto size = static_cast<size_t>(num_rows * dataset.sequence_length());
+    Rows rows = {.inputs = std::vector<int32_t>(size), .targets = std::vector<int32_t>(size)};
+    dataset.ReadStepRows(position, rows_per_step, first_row, num_rows, rows.inputs.data(), rows.targets.data());
+    std::vector<int32_t> first_tokens;
+    for (int64_t row = 0; row < num_rows; ++row) {
+        first_tokens.push_back(rows.inputs[static_cast<size_t>(row * dataset.sequence_length())]);
+    }
+    return first_tokens;
+}
+
+TEST_F(TokenDatasetTest, GivesNoRowToTwoReplicasInAnEpochWhateverTheLayout) {
+    WriteGpt2("a.bin", Count(0, 500));
+    WriteGpt2("b.bin", Count(1000, 203));
+    WriteGpt2("c.bin", Count(2000, 700));
+    constexpr int64_t kRowsPerStep = 24;  // of 1, 2, 3, 4 and 8 replicas
+    for (const bool shuffles : {false, true}) {
+        TokenDataset dataset(Path("?.bin"), 7);
+        if (shuffles) {
+            dataset.Shuffle(3);
+        }
+        const int64_t steps_per_epoch = dataset.num_rows() / kRowsPerStep;
+        ASSERT_GT(dataset.num_rows() % kRowsPerStep, 0);  // a rest is dropped
+        std::vector<std::vector<int32_t>> steps_of_one;
+        for (const int64_t num_replicas : {1, 2, 3, 4, 8}) {
+            DataPosition position;
+            std::vector<std::vector<int32_t>> steps;
+            std::vector<int32_t> epoch;
+            for (int64_t step = 0; step < 3 * steps_per_epoch; ++step) {
+                steps.emplace_back();
+                for (int64_t replica = 0; replica < num_replicas; ++replica) {
+                    const int64_t num_rows = kRowsPerStep / num_replicas;
+                    const std::vector<int32_t> rows =
+                        StepRows(dataset, position, kRowsPerStep, replica * num_rows, num_rows);
+                    steps.back().insert(steps.back().end(), rows.begin(), rows.end());
+                }
+                epoch.insert(epoch.end(), steps.back().begin(), steps.back().end());
+                position = dataset.NextPosition(position, kRowsPerStep);
+                if ((step + 1) % steps_per_epoch == 0) {
+                    std::sort(epoch.begin(), epoch.end());
+                    EXPECT_EQ(std::adjacent_find(epoch.begin(), epoch.end()), epoch.end()) << num_replicas;
+                    EXPECT_EQ(position.epoch, step / steps_per_epoch);
+                    epoch.clear();
+                }
+            }
+            if (num_replicas == 1) {
+                steps_of_one = steps;
+            }
+            EXPECT_EQ(steps, steps_of_one) << num_replicas;
+        }
+    }
+}
+
+TEST_F(TokenDatasetTest, GoesOnInItsShardAndEpochFromASavedPosition) {
+    WriteGpt2("a.bin", Count(0, 61));
+    WriteGpt2("b.bin", Count(1000, 61));
+    WriteGpt2("c.bin", Count(2000, 61));
+    for (const bool shuffles : {false, true}) {
+        const auto open = [&] {
+            TokenDataset dataset(Path("?.bin"), 5);  // 12 rows a shard
+            if (shuffles) {
+                dataset.Shuffle(3);
+            }
+            return dataset;
+        };
+        const TokenDataset straight = open();
+        std::vector<DataPosition> positions(1);
+        std::vector<std::vector<int32_t>> steps;
+        for (int step = 0; step < 16; ++step) {  // 7 an epoch
+            steps.push_back(StepRows(straight, positions.back(), 5, 0, 5));
+            positions.push_back(straight.NextPosition(positions.back(), 5));
+        }
+        for (const size_t saved : {1u, 3u, 7u, 9u, 14u}) {
+            const TokenDataset resumed = open();
+            DataPosition position = positions[saved];
+            for (size_t step = saved; step < steps.size(); ++step) {
+                EXPECT_EQ(StepRows(resumed, position, 5, 0, 5), steps[step]) << saved << " " << step;
+                position = resumed.NextPosition(position, 5);
+            }
+        }
+        if (!shuffles) {
+            EXPECT_EQ(steps[3].front(), 1015);  // row 15 is the fourth of the second shard
+        }
+    }
+}
+
+TEST_F(TokenDatasetTest, ReadsNoRowTwiceInAnEpochWhenAResumedRunTakesOtherSteps) {
+    TokenDataset dataset(WriteGpt2("a.bin", Count(0, 101)), 5);  // 20 rows
+    dataset.Shuffle(3);
+    DataPosition position;
+    std::vector<int32_t> rows;
+    for (const int64_t rows_per_step : {6, 6, 3, 5}) {
+        EXPECT_EQ(dataset.StepPosition(position, rows_per_step), position);
+        const std::vector<int32_t> step = StepRows(dataset, position, rows_per_step, 0, rows_per_step);
+        rows.insert(rows.end(), step.begin(), step.end());
+        position = dataset.NextPosition(position, rows_per_step);
+    }
+    std::sort(rows.begin(), rows.end());
+    EXPECT_EQ(rows.size(), 20u);
+    EXPECT_EQ(std::adjacent_find(rows.begin(), rows.end()), rows.end());
+    EXPECT_EQ(dataset.StepPosition(position, 1), (DataPosition{.epoch = 1, .row = 0}));
+}
+
 TEST_F(TokenDatasetTest, DiesOnRowsBeyondTheEpoch) {
     const TokenDataset dataset(WriteGpt2("a.bin", Count(0, 9)), 4);
     EXPECT_DEATH(Read(dataset, 1, 2), "of 2");

@@ -10,6 +10,7 @@
 #include "infini_train/include/kernels/accumulate.h"
 #include "infini_train/include/kernels/add.h"
 #include "infini_train/include/kernels/attention.h"
+#include "infini_train/include/kernels/attention_cached.h"
 #include "infini_train/include/kernels/cast.h"
 #include "infini_train/include/kernels/cross_entropy.h"
 #include "infini_train/include/kernels/dropout.h"
@@ -78,6 +79,12 @@ const Shape kRows = {kBatch * kLength};
 std::vector<Case> ForwardCases() {
     return {
         {"add", [](Operands& o) -> TensorList { return {add(o.type(), o.X(kX), o.X(kX))}; }},
+        {"attention_cached",
+         [](Operands& o) -> TensorList {
+             const Shape kept = {kBatch, kLength + 1, 1, 6};
+             return {attention_cached(o.type(), o.X(kX), kHeads, 0, o.X(kept), o.X(kept)),
+                     attention_cached(o.type(), o.X(kX), kHeads, 1, o.X(kept), o.X(kept))};
+         }},
         {"attention_forward",
          [](Operands& o) -> TensorList {
              const AttentionOutput output = attention_forward(o.type(), o.X(kX), kHeads);
@@ -292,7 +299,7 @@ TEST(MetaKernels, GiveAndTakeWhatThoseOfTheCpuDo) {
 }
 
 TEST(MetaKernels, AreAllOfTheCpus) {
-    EXPECT_EQ(AllCases().size(), 32u);  // the lines of kernels/cpu/register.cc
+    EXPECT_EQ(AllCases().size(), 33u);  // the lines of kernels/cpu/register.cc
 }
 
 TEST(MetaKernels, TakeNothingFromTheDeviceOfTheirWeights) {

@@ -6,9 +6,12 @@
 
 namespace infini_train {
 
+/// Removes the temporary files that killed writers of this path left; those of processes that are still writing stay.
+void RemoveAbandonedFiles(const std::string& path);
+
 /// A file written beside its final place, as "PATH.tmp.PID"; Commit moves it there. Without Commit nothing is left, and
 /// what was there before stays. A process that is killed leaves its temporary file; the next AtomicFile of the same
-/// path removes it, and leaves those of processes that are still writing.
+/// path removes it.
 ///
 /// Throws Error when a file cannot be made there or the disk is full.
 class AtomicFile {

@@ -112,10 +112,15 @@ std::string FindCheckpoint(const std::string& path) {
     if (IsPartial(folder.string())) {
         throw Error({.where = path, .what = "is a checkpoint that was never completed"});
     }
-    const std::vector<StepEntry> entries = ListSteps(folder.string());
-    if (std::filesystem::exists(folder / kManifestName, none) || entries.empty()) {
+    if (std::filesystem::exists(folder / kManifestName, none)) {
         CheckFiles(folder.string(), ReadManifest(folder.string()));
         return folder.string();
+    }
+    const std::vector<StepEntry> entries = ListSteps(folder.string());
+    if (entries.empty()) {
+        throw Error({.where = path,
+                     .what = "has no checkpoint",
+                     .wanted = StrCat(kManifestName, ", or folders step_... of checkpoints")});
     }
     std::string why;
     const std::string newest = NewestComplete(entries, &why);

@@ -47,20 +47,6 @@ void RemoveIfAbandoned(const std::string& temporary_path) {
     close(file);
 }
 
-/// Those of earlier writers of this path.
-void RemoveAbandonedFiles(const std::string& path) {
-    const std::string prefix = StrCat(std::filesystem::path(path).filename().string(), kTemporaryMark);
-    std::error_code error;
-    std::filesystem::directory_iterator entry(FolderOf(path), error);
-    for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
-        const std::string name = entry->path().filename().string();
-        if (name.starts_with(prefix) && name.size() > prefix.size() &&
-            name.find_first_not_of("0123456789", prefix.size()) == std::string::npos) {
-            RemoveIfAbandoned(entry->path().string());
-        }
-    }
-}
-
 /// A new file with its lock held; -1 and errno when there can be none.
 int MakeLocked(const std::string& temporary_path) {
     for (;;) {
@@ -80,6 +66,19 @@ int MakeLocked(const std::string& temporary_path) {
 }
 
 }  // namespace
+
+void RemoveAbandonedFiles(const std::string& path) {
+    const std::string prefix = StrCat(std::filesystem::path(path).filename().string(), kTemporaryMark);
+    std::error_code error;
+    std::filesystem::directory_iterator entry(FolderOf(path), error);
+    for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+        const std::string name = entry->path().filename().string();
+        if (name.starts_with(prefix) && name.size() > prefix.size() &&
+            name.find_first_not_of("0123456789", prefix.size()) == std::string::npos) {
+            RemoveIfAbandoned(entry->path().string());
+        }
+    }
+}
 
 AtomicFile::AtomicFile(const std::string& path) : path_(path), temporary_path_(StrCat(path, kTemporaryMark, getpid())) {
     struct stat status = {};
