@@ -89,6 +89,10 @@ std::unique_ptr<data::Tokenizer> OpenTokenizer(const ProgramOptions& options, co
 
 /// Writing a file anew must not empty one that the run reads, nor one that it writes, too.
 void CheckOutputs(const ProgramOptions& options) {
+    if (!options.save.empty() && !options.dry_run) {  // other files may be meant to lie there
+        std::error_code none;                         // where it cannot be made, saving says so
+        std::filesystem::create_directories(options.save, none);
+    }
     std::vector<std::pair<std::string, std::string>> outputs = {
         {"--metrics_file", options.metrics_file}, {"--report", options.report}, {"--plan_json", options.plan_json}};
     for (const std::string& path : options.timeline) {
@@ -111,6 +115,11 @@ void CheckOutputs(const ProgramOptions& options) {
         }
         if (!path.empty() && std::filesystem::is_directory(path, none)) {
             throw Error({.where = flag + " " + path, .what = "is a folder; pass a file"});
+        }
+        // Now, and not when a run of days has ended.
+        const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+        if (!folder.empty() && !std::filesystem::is_directory(folder, none)) {
+            throw Error({.where = flag + " " + path, .what = "there is no folder " + folder.string()});
         }
     }
 }

@@ -152,6 +152,26 @@ TEST_F(BadInput, AMetricsFileThatCannotBeWritten) {
     EXPECT_NE(result.err.find("--metrics_file"), std::string::npos) << result.err;
 }
 
+TEST_F(BadInput, AnOutputWithoutAFolderIsRefusedBeforeTheTraining) {
+    for (const std::string flag : {"--report", "--timeline", "--metrics_file"}) {
+        const std::string name = flag == "--timeline" ? "a.svg" : "a";
+        const ProgramResult result = RunProgram("gpt2", {"--model", "tiny", "--input_bin", tokens_, "--num_iteration",
+                                                         "1", flag, folder_.File("none/" + name)});
+        EXPECT_EQ(result.exit_code, 2) << flag;
+        EXPECT_NE(result.err.find(flag), std::string::npos) << result.err;
+        EXPECT_NE(result.err.find("there is no folder"), std::string::npos) << result.err;
+        EXPECT_EQ(result.out.find("step "), std::string::npos) << result.out;
+    }
+}
+
+TEST_F(BadInput, AFileMayLieInTheFolderOfCheckpointsThatTheRunMakes) {
+    const ProgramResult result =
+        RunProgram("gpt2", {"--model", "tiny", "--input_bin", tokens_, "--num_iteration", "1", "--save",
+                            folder_.File("run"), "--metrics_file", folder_.File("run/metrics.jsonl")});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_NE(ReadTextFile(folder_.File("run/metrics.jsonl")).find("loss"), std::string::npos);
+}
+
 TEST_F(BadInput, AMetricsFileThatIsAnInputIsNotEmptied) {
     const std::string tokens = folder_.File("tokens.bin");
     WriteTextFile(tokens, ReadTextFile(tokens_));
