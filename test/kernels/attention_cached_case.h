@@ -67,8 +67,11 @@ inline CachedRun RunByPieces(const CachedCase& size, const Tensor& qkv) {
         .out = Tensor::Empty({size.batch_size, size.length(), size.heads.num_heads * size.head_dim}, qkv.dtype(), cpu),
         .keys = Tensor::Empty(size.kept_shape(), qkv.dtype(), device),
         .values = Tensor::Empty(size.kept_shape(), qkv.dtype(), device)};
-    fill(device.type, *run.keys, std::numeric_limits<float>::quiet_NaN());
-    fill(device.type, *run.values, std::numeric_limits<float>::quiet_NaN());
+    // Filled by the CPU: a bfloat16 NaN has other bits on a GPU.
+    const auto nan = Tensor::Empty(size.kept_shape(), qkv.dtype(), cpu);
+    fill(cpu.type, *nan, std::numeric_limits<float>::quiet_NaN());
+    run.keys->CopyFrom(*nan);
+    run.values->CopyFrom(*nan);
     const auto position_bytes = static_cast<int64_t>(run.out->size_bytes()) / (size.batch_size * size.length());
     int64_t start = 0;
     for (const int64_t length : size.pieces) {
