@@ -170,23 +170,17 @@ void MetricsFile::WriteValidation(int64_t step, float val_loss) {
     WriteLine(nlohmann::ordered_json({{"step", step}, {"val_loss", val_loss}}).dump());
 }
 
-std::string StepLine(const StepMetrics& metrics, const comm::MeshShape& mesh, int64_t num_steps, bool with_time_left) {
+std::string StepLine(const StepMetrics& metrics, const comm::MeshShape& mesh, int64_t num_steps) {
     char line[256];
-    int length = std::snprintf(
+    const int length = std::snprintf(
         line, sizeof(line),
         "step %4lld/%lld | loss %.6f | lr %.2e | norm %.4f | %.1f ms | %.0f tok/s | peak %.1f MiB | "
         "DP=%d, TP=%d, PP=%d",
         static_cast<long long>(metrics.step), static_cast<long long>(num_steps), static_cast<double>(metrics.loss),
         static_cast<double>(metrics.lr), static_cast<double>(metrics.grad_norm), metrics.ms, metrics.tokens_per_s,
         static_cast<double>(metrics.peak_bytes) / (1024.0 * 1024.0), mesh.data, mesh.tensor, mesh.pipeline);
-    const auto append = [&](const char* format, double value) {
-        length += std::snprintf(line + length, sizeof(line) - static_cast<size_t>(length), format, value);
-    };
     if (metrics.mfu > 0.0) {
-        append(" | MFU %.1f %%", 100.0 * metrics.mfu);
-    }
-    if (with_time_left) {
-        append(" | %.0f s left", static_cast<double>(num_steps - metrics.step) * metrics.ms / 1e3);
+        std::snprintf(line + length, sizeof(line) - static_cast<size_t>(length), " | MFU %.1f %%", 100.0 * metrics.mfu);
     }
     return line;
 }

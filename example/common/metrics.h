@@ -51,8 +51,8 @@ class MetricsFile {
     std::FILE* file_ = nullptr;
 };
 
-/// The line of a step on stdout, and the time left when the total is known and somebody watches.
-std::string StepLine(const StepMetrics& metrics, const comm::MeshShape& mesh, int64_t num_steps, bool with_time_left);
+/// The line of a step on stdout.
+std::string StepLine(const StepMetrics& metrics, const comm::MeshShape& mesh, int64_t num_steps);
 
 /// Notices a loss far above those of the steps before it.
 class SpikeDetector {

@@ -87,7 +87,7 @@ ProgressLine::~ProgressLine() {
 
 void ProgressLine::Show(const StepMetrics& metrics) {
     if (!redraws_) {
-        Print(StepLine(metrics, options_.mesh, options_.num_steps, false));
+        Print(StepLine(metrics, options_.mesh, options_.num_steps));
         return;
     }
     time_left_.Add(metrics.ms);

@@ -77,7 +77,7 @@ TEST(ProgressLine, WritesAPlainLineAStepWhereNobodyWatches) {
         progress.Show(MetricsOf(2));
     }
     std::fclose(out);
-    const auto line = [](int64_t step) { return StepLine(MetricsOf(step), {}, 2, false) + "\n"; };
+    const auto line = [](int64_t step) { return StepLine(MetricsOf(step), {}, 2) + "\n"; };
     EXPECT_EQ(test::ReadTextFile(folder.File("out")), line(1) + "a note\n" + line(2));
 }
 
@@ -145,7 +145,7 @@ TEST(ProgressLine, IsPlainOnATerminalThatCannotGoBack) {
     setenv("TERM", "dumb", 1);
     ProgressLine progress({.num_steps = 4, .out = terminal.out()});
     progress.Show(MetricsOf(1));
-    EXPECT_EQ(terminal.Written(), StepLine(MetricsOf(1), {}, 4, false) + "\r\n");
+    EXPECT_EQ(terminal.Written(), StepLine(MetricsOf(1), {}, 4) + "\r\n");
 }
 
 }  // namespace
