@@ -9,6 +9,7 @@
 #include "example/common/report_chart.h"
 #include "example/common/report_page.h"
 #include "example/common/text_file.h"
+#include "infini_train/include/common/markup_escape.h"
 #include "infini_train/include/common/str_cat.h"
 
 namespace infini_train {
@@ -42,7 +43,7 @@ std::string Notes(const std::vector<std::string>& notes) {
     }
     std::string html = "<ul class=\"notes\">\n";
     for (size_t i = 0; i < std::min(notes.size(), kMaxNotes); ++i) {
-        html += "<li>" + HtmlEscape(notes[i]) + "</li>\n";
+        html += "<li>" + MarkupEscape(notes[i]) + "</li>\n";
     }
     return html + "</ul>\n" + LeftOut(notes.size() - std::min(notes.size(), kMaxNotes));
 }
@@ -143,7 +144,7 @@ std::string Samples(const std::vector<ReportData::Sample>& samples) {
     for (auto sample = samples.rbegin(); sample != samples.rbegin() + static_cast<std::ptrdiff_t>(count); ++sample) {
         // After <pre> a browser drops one line end.
         html += StrCat("<small>step ", sample->step, "</small>\n<pre>\n",
-                       HtmlEscape(sample->text.substr(0, kMaxSampleBytes)),
+                       MarkupEscape(sample->text.substr(0, kMaxSampleBytes)),
                        sample->text.size() > kMaxSampleBytes ? " [...]" : "", "</pre>\n");
     }
     return html + LeftOut(samples.size() - count);
@@ -155,11 +156,11 @@ std::string Configuration(const std::vector<ReportSection>& sections) {
     }
     std::string html = "<h2>Configuration</h2>\n<div class=\"sections\">\n";
     for (const ReportSection& section : sections) {
-        html += section.is_folded ? "<details><summary>" + HtmlEscape(section.title) + "</summary>"
-                                  : "<section><h3>" + HtmlEscape(section.title) + "</h3>";
+        html += section.is_folded ? "<details><summary>" + MarkupEscape(section.title) + "</summary>"
+                                  : "<section><h3>" + MarkupEscape(section.title) + "</h3>";
         html += "<table>\n";
         for (const auto& [name, value] : section.rows) {
-            html += "<tr><td class=\"name\">" + HtmlEscape(name) + "</td><td>" + HtmlEscape(value) + "</td></tr>\n";
+            html += "<tr><td class=\"name\">" + MarkupEscape(name) + "</td><td>" + MarkupEscape(value) + "</td></tr>\n";
         }
         html += section.is_folded ? "</table></details>\n" : "</table></section>\n";
     }
@@ -185,8 +186,8 @@ std::string ReportHtml(const ReportData& data) {
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
         "script-src 'unsafe-inline'\">\n"
         "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>",
-        HtmlEscape(data.title), "</title>\n<style>", kReportStyle, "</style>\n</head>\n<body>\n<h1>",
-        HtmlEscape(data.title), "</h1>\n", Notes(data.notes), Tiles(data.history), Charts(data.history),
+        MarkupEscape(data.title), "</title>\n<style>", kReportStyle, "</style>\n</head>\n<body>\n<h1>",
+        MarkupEscape(data.title), "</h1>\n", Notes(data.notes), Tiles(data.history), Charts(data.history),
         Timeline(data.timeline_svg), Memory(data.memory), Samples(data.samples), Configuration(data.configuration),
         "<script>", kReportScript, "</script>\n</body>\n</html>\n");
 }

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <limits>
 
+#include "infini_train/include/common/markup_escape.h"
 #include "infini_train/include/common/str_cat.h"
 
 namespace infini_train {
@@ -154,18 +155,18 @@ class Drawing {
     explicit Drawing(const Chart& chart) : chart_(chart), x_(StepAxis(chart)), y_(ValueAxis(chart)) {}
 
     std::string Draw() const {
-        std::string html = "<figure><figcaption><b>" + HtmlEscape(chart_.title) + "</b>";
+        std::string html = "<figure><figcaption><b>" + MarkupEscape(chart_.title) + "</b>";
         const std::string scale = y_.is_log ? (chart_.unit.empty() ? "log scale" : ", log scale") : "";
-        html += chart_.unit.empty() && scale.empty() ? "" : " <small>" + HtmlEscape(chart_.unit + scale) + "</small>";
+        html += chart_.unit.empty() && scale.empty() ? "" : " <small>" + MarkupEscape(chart_.unit + scale) + "</small>";
         for (size_t i = 0; chart_.series.size() > 1 && i < chart_.series.size(); ++i) {
-            html += StrCat(" <span class=\"key s", i, "\">", HtmlEscape(chart_.series[i].name), "</span>");
+            html += StrCat(" <span class=\"key s", i, "\">", MarkupEscape(chart_.series[i].name), "</span>");
         }
         for (const Chart::Series& series : chart_.series) {
             const int64_t count = series.curve->num_not_finite();
             html += count == 0 ? "" : StrCat(" <small class=\"bad\">", count, " not finite</small>");
         }
         html += StrCat("</figcaption>\n<div class=\"plot\" data-x=\"[", x_.low, ",", x_.high, "]\" data-series=\"",
-                       HtmlEscape(Data()), "\">\n<svg viewBox=\"0 0 ", kSide, " ", kSide,
+                       MarkupEscape(Data()), "\">\n<svg viewBox=\"0 0 ", kSide, " ", kSide,
                        "\" preserveAspectRatio=\"none\" aria-hidden=\"true\">\n");
         for (const double tick : y_.ticks) {
             html += StrCat("<path class=\"grid\" d=\"M0 ", Y(tick), "H", kSide, "\"/>\n");
@@ -247,33 +248,6 @@ class Drawing {
 };
 
 }  // namespace
-
-std::string HtmlEscape(std::string_view text) {
-    std::string escaped;
-    for (const char each : text) {
-        switch (each) {
-            case '&':
-                escaped += "&amp;";
-                break;
-            case '<':
-                escaped += "&lt;";
-                break;
-            case '>':
-                escaped += "&gt;";
-                break;
-            case '"':
-                escaped += "&quot;";
-                break;
-            case '\'':
-                escaped += "&#39;";
-                break;
-            default:
-                const bool is_control = static_cast<unsigned char>(each) < 0x20 && each != '\n' && each != '\t';
-                escaped += is_control || each == 0x7f ? "\xef\xbf\xbd" : std::string(1, each);
-        }
-    }
-    return escaped;
-}
 
 std::string ChartHtml(const Chart& chart) {
     const bool has_value = std::any_of(chart.series.begin(), chart.series.end(),

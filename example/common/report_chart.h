@@ -1,15 +1,11 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "example/common/report_history.h"
 
 namespace infini_train {
-
-/// Text between tags or in an attribute. What no text has (NUL, ESC) becomes U+FFFD.
-std::string HtmlEscape(std::string_view text);
 
 struct Chart {
     struct Series {

@@ -1,5 +1,5 @@
 // The programs against PyTorch: every run of every reference.json, with its micro-batch whole and cut in four, and the
-// greedy texts.
+// greedy texts. On a CPU, or on the device that INFINI_TEST_DEVICE names.
 
 #include <algorithm>
 #include <cmath>
@@ -11,6 +11,8 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
+#include "infini_train/include/common/env.h"
+#include "test/support/cuda_compare.h"
 #include "test/support/run_program.h"
 
 namespace infini_train::test {
@@ -22,6 +24,19 @@ using nlohmann::json;
 constexpr double kFirstLossTolerance = 1e-5;
 constexpr double kTolerance = 1e-4;
 constexpr double kBfloat16Tolerance = 2e-2;
+
+std::string TestDevice() {
+    return ReadEnv("INFINI_TEST_DEVICE").value_or("cpu");
+}
+
+class Reference : public testing::Test {
+ protected:
+    void SetUp() override {
+        if (TestDevice() == "cuda") {
+            INFINI_SKIP_WITHOUT_CUDA();
+        }
+    }
+};
 
 struct ReferenceRun {
     std::string folder;
@@ -64,6 +79,7 @@ std::vector<std::string> FlagsOf(const ReferenceRun& run, int num_microbatches, 
     const int sequence_length = reference.at("T").get<int>();
     const auto number = [](const json& value) { return value.dump(); };
     std::vector<std::string> flags = {
+        "--device",           TestDevice(),
         "--llmc_filepath",    WeightsOf(run),
         "--input_bin",        TokensOf(run),
         "--batch_size",       std::to_string(batch_size / num_microbatches),
@@ -127,7 +143,7 @@ void CompareWithReference(const ReferenceRun& run, int num_microbatches) {
                 largest_norm);
 }
 
-TEST(Reference, EveryRunHasPyTorchsLossesAndNorms) {
+TEST_F(Reference, EveryRunHasPyTorchsLossesAndNorms) {
     std::printf("| run | micro-batches | first loss | largest loss | largest norm |\n");
     for (const ReferenceRun& run : Runs()) {
         for (const int num_microbatches : {1, 4}) {
@@ -136,7 +152,7 @@ TEST(Reference, EveryRunHasPyTorchsLossesAndNorms) {
     }
 }
 
-TEST(Reference, EveryRunInBfloat16HasNearlyThoseLosses) {
+TEST_F(Reference, EveryRunInBfloat16HasNearlyThoseLosses) {
     for (const ReferenceRun& run : Runs()) {
         SCOPED_TRACE(run.folder + " " + run.name);
         const TemporaryFolder folder;
@@ -161,7 +177,7 @@ TEST(Reference, EveryRunInBfloat16HasNearlyThoseLosses) {
     }
 }
 
-TEST(Reference, GreedyTextsAreThoseOfPyTorch) {
+TEST_F(Reference, GreedyTextsAreThoseOfPyTorch) {
     size_t num_texts = 0;
     for (const std::string& folder : ReferenceFolders()) {
         const json file = json::parse(ReadTextFile(folder + "/reference.json"));
@@ -174,8 +190,9 @@ TEST(Reference, GreedyTextsAreThoseOfPyTorch) {
             const size_t num_new = text.at("tokens").size() - prompt.size();
             const ProgramResult result =
                 RunProgram(IsGpt2(name) ? "gpt2" : "llama3",
-                           {"--llmc_filepath", folder + "/" + name.substr(0, end) + ".bin", "--num_iteration", "0",
-                            "--prompt", prompt, "--text_length", std::to_string(num_new), "--temperature", "0"});
+                           {"--device", TestDevice(), "--llmc_filepath", folder + "/" + name.substr(0, end) + ".bin",
+                            "--num_iteration", "0", "--prompt", prompt, "--text_length", std::to_string(num_new),
+                            "--temperature", "0"});
             ASSERT_EQ(result.exit_code, 0) << result.err;
             std::string wanted;
             for (const json& token : text.at("tokens")) {

@@ -2,6 +2,8 @@
 
 #include <cstdio>
 
+#include "infini_train/include/common/markup_escape.h"
+
 namespace infini_train::nn::parallel {
 
 std::string SvgNumber(double value) {
@@ -15,29 +17,6 @@ std::string SvgNumber(double value) {
     return text == "-0" ? "0" : text;
 }
 
-std::string SvgEscape(std::string_view text) {
-    std::string escaped;
-    for (const char each : text) {
-        switch (each) {
-            case '&':
-                escaped += "&amp;";
-                break;
-            case '<':
-                escaped += "&lt;";
-                break;
-            case '>':
-                escaped += "&gt;";
-                break;
-            case '"':
-                escaped += "&quot;";
-                break;
-            default:
-                escaped += each;
-        }
-    }
-    return escaped;
-}
-
 SvgWriter::SvgWriter(double width, double height, std::string_view defs) {
     const std::string w = SvgNumber(width);
     const std::string h = SvgNumber(height);
@@ -49,15 +28,15 @@ SvgWriter::SvgWriter(double width, double height, std::string_view defs) {
 
 void SvgWriter::Rect(const Box& box, std::string_view fill) {
     out_ << R"(<rect x=")" << SvgNumber(box.x) << R"(" y=")" << SvgNumber(box.y) << R"(" width=")"
-         << SvgNumber(box.width) << R"(" height=")" << SvgNumber(box.height) << R"(" fill=")" << SvgEscape(fill)
+         << SvgNumber(box.width) << R"(" height=")" << SvgNumber(box.height) << R"(" fill=")" << MarkupEscape(fill)
          << "\"/>\n";
 }
 
 void SvgWriter::Line(double x1, double y1, double x2, double y2, std::string_view stroke, std::string_view dash) {
     out_ << R"(<line x1=")" << SvgNumber(x1) << R"(" y1=")" << SvgNumber(y1) << R"(" x2=")" << SvgNumber(x2)
-         << R"(" y2=")" << SvgNumber(y2) << R"(" stroke=")" << SvgEscape(stroke) << '"';
+         << R"(" y2=")" << SvgNumber(y2) << R"(" stroke=")" << MarkupEscape(stroke) << '"';
     if (!dash.empty()) {
-        out_ << R"( stroke-dasharray=")" << SvgEscape(dash) << '"';
+        out_ << R"( stroke-dasharray=")" << MarkupEscape(dash) << '"';
     }
     out_ << "/>\n";
 }
@@ -67,12 +46,12 @@ void SvgWriter::Text(double x, double y, std::string_view text, const TextStyle&
                                     : style.anchor == Anchor::kMiddle ? "middle"
                                                                       : "end";
     out_ << R"(<text x=")" << SvgNumber(x) << R"(" y=")" << SvgNumber(y) << R"(" font-size=")" << SvgNumber(style.size)
-         << R"(" text-anchor=")" << anchor << R"(" fill=")" << SvgEscape(style.fill) << '"'
-         << (style.bold ? R"( font-weight="bold")" : "") << '>' << SvgEscape(text) << "</text>\n";
+         << R"(" text-anchor=")" << anchor << R"(" fill=")" << MarkupEscape(style.fill) << '"'
+         << (style.bold ? R"( font-weight="bold")" : "") << '>' << MarkupEscape(text) << "</text>\n";
 }
 
 void SvgWriter::BeginTip(std::string_view text) {
-    out_ << "<g><title>" << SvgEscape(text) << "</title>\n";
+    out_ << "<g><title>" << MarkupEscape(text) << "</title>\n";
 }
 
 void SvgWriter::EndTip() {

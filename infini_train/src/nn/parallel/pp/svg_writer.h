@@ -9,9 +9,6 @@ namespace infini_train::nn::parallel {
 /// A number in a drawing: two decimals, without zeros at the end.
 std::string SvgNumber(double value);
 
-/// Text between tags or in an attribute.
-std::string SvgEscape(std::string_view text);
-
 /// Writes the elements of a drawing, pixels from its upper left corner.
 class SvgWriter {
  public:
