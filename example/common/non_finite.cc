@@ -45,16 +45,16 @@ std::string FindGrad(const std::vector<std::shared_ptr<nn::Module>>& chunks) {
 
 }  // namespace
 
-std::string FindNonFinite(const std::vector<std::shared_ptr<nn::Module>>& chunks, const comm::Mesh& mesh) {
+NonFinite FindNonFinite(const std::vector<std::shared_ptr<nn::Module>>& chunks, const comm::Mesh& mesh) {
     for (const std::string& own : {FindValue(chunks), FindGrad(chunks)}) {
         const std::vector<std::string> all = mesh.world->ExchangeText(own);
         for (size_t rank = 0; rank < all.size(); ++rank) {
             if (!all[rank].empty()) {
-                return StrCat("rank ", rank, ": ", all[rank]);
+                return {.rank = static_cast<int>(rank), .what = StrCat("rank ", rank, ": ", all[rank])};
             }
         }
     }
-    return "";
+    return {};
 }
 
 }  // namespace infini_train

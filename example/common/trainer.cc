@@ -174,10 +174,13 @@ void Trainer::HandleNonFinite(const StepMetrics& metrics) {
     saver_->Finish();
     std::string what = "the loss or the gradient norm is not finite";
     what += options_.skips_nonfinite ? StrCat(", for the ", kMaxNonFinite, "th time in a row") : "";
-    const std::string culprit = FindNonFinite(pipeline_->stage().chunks(), mesh_);
-    what += culprit.empty() ? "" : "; " + culprit;
+    const NonFinite culprit = FindNonFinite(pipeline_->stage().chunks(), mesh_);
+    what += culprit.what.empty() ? "" : "; " + culprit.what;
     const std::string last = saver_->last_checkpoint();
     what += last.empty() ? "; there is no checkpoint of this run" : "; the last good checkpoint is " + last;
+    if (mesh_.rank != culprit.rank) {
+        mesh_.world->Barrier();  // which ends with the error of that rank: the first, whose rank the line names
+    }
     throw Error({.where = where, .what = what, .got = got, .kind = Error::Kind::kRuntime});
 }
 

@@ -67,6 +67,7 @@ TEST_F(NonFinite, StopsAndNamesTheStepTheRankTheParameterAndTheLastGoodCheckpoin
             EXPECT_TRUE(Contains(result.err, part)) << part << " is not in: " << result.err;
         }
         EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+        EXPECT_EQ(result.err.rfind(num_stages == "1" ? "step 3: " : "[rank 0] step 3: ", 0), 0u) << result.err;
         EXPECT_EQ(NamesIn(File("run")), (Words{"step_00000001", "step_00000002"}));
         EXPECT_TRUE(Contains(Numbers("run"), "3 loss null")) << Numbers("run");
     }
@@ -79,6 +80,7 @@ TEST_F(NonFinite, NamesTheRankThatHasTheParameter) {
     const ProgramResult result = RunProgram("gpt2", Join(start, {"--pipeline_parallel", "2", "--save", File("run")}));
     EXPECT_EQ(result.exit_code, 1);
     EXPECT_TRUE(Contains(result.err, "step 1: ")) << result.err;
+    EXPECT_EQ(result.err.rfind("[rank 1] ", 0), 0u) << result.err;
     EXPECT_TRUE(Contains(result.err, "rank 1: parameter ln_f.bias holds inf")) << result.err;
     EXPECT_TRUE(Contains(result.err, "there is no checkpoint of this run")) << result.err;
     EXPECT_EQ(NamesIn(File("run")), Words{});
