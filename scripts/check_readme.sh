@@ -9,8 +9,8 @@ cd "$(dirname "$0")/.."
 english=README.md
 chinese=README.zh-CN.md
 documents=("$english" "$chinese" docs/*.md)
-# Of cmake, ctest, timeout and compute-sanitizer.
-foreign_flags=(--build --install --prefix --preset --test-dir --preserve-status --tool)
+# Of cmake, ctest, timeout, compute-sanitizer and ncu.
+foreign_flags=(--build --install --prefix --preset --test-dir --preserve-status --tool --nvtx --nvtx-include --metrics --launch-count)
 
 failed=0
 fail() {
