@@ -83,26 +83,31 @@ std::string IndexJson(const HfModel& model) {
 
 CheckpointUnit::CheckpointUnit(size_t index, size_t num_units, std::vector<Parameter> parameters)
     : index_(index), num_units_(num_units), parameters_(std::move(parameters)) {
+    const Device host = MakeCpuDevice();
+    const auto make_room = [&](const Tensor& tensor) {
+        CHECK(tensor.dtype() == DataType::kFloat32) << Name(tensor.dtype());
+        taken_[&tensor] = Tensor::Zeros(tensor.shape(), DataType::kFloat32, host);
+    };
     for (const Parameter& parameter : parameters_) {
         CHECK(parameter.values->shape() == parameter.parameter.shape)
             << parameter.parameter.name << " is " << ToString(parameter.values->shape()) << ", in the files "
             << ToString(parameter.parameter.shape);
+        make_room(*parameter.values);
+        for (const auto& [name, moment] : parameter.moments) {
+            make_room(*moment);
+        }
     }
 }
 
 void CheckpointUnit::Take() {
-    const auto take = [&](const Tensor& tensor) {
-        std::vector<float>& values = taken_[&tensor];
-        values.resize(static_cast<size_t>(tensor.num_elements()));
-        CHECK(tensor.dtype() == DataType::kFloat32) << Name(tensor.dtype());
-        CopyToHost(tensor, values.data());
-    };
-    for (const Parameter& parameter : parameters_) {
-        take(*parameter.values);
-        for (const auto& [name, moment] : parameter.moments) {
-            take(*moment);
-        }
+    for (const auto& [tensor, copy] : taken_) {
+        CopyToHost(*tensor, copy->data<float>());
     }
+}
+
+std::span<const float> CheckpointUnit::TakenOf(const Tensor& tensor) const {
+    const Tensor& taken = *taken_.at(&tensor);
+    return {taken.data<float>(), static_cast<size_t>(taken.num_elements())};
 }
 
 ManifestFiles CheckpointUnit::Write(const HfModel& model, const std::string& folder) const {
@@ -135,8 +140,7 @@ ManifestFile CheckpointUnit::WriteModel(const HfModel& model, const std::string&
     for (const SafetensorsWriter::Tensor& tensor : writer.tensors()) {
         const Source& source = source_of_tensor.at(tensor.name);
         hf_values.resize(static_cast<size_t>(NumElements(tensor.shape)));
-        model.Convert(source.parameter->parameter.name, source.index, taken_.at(source.parameter->values.get()),
-                      hf_values);
+        model.Convert(source.parameter->parameter.name, source.index, TakenOf(*source.parameter->values), hf_values);
         writer.Append(hf_values);
     }
     writer.Commit();
@@ -155,7 +159,7 @@ ManifestFile CheckpointUnit::WriteMoments(const std::string& folder) const {
     const std::string name = MomentFileName(index_, num_units_);
     SafetensorsWriter writer(folder + "/" + name, std::move(tensors));
     for (const SafetensorsWriter::Tensor& tensor : writer.tensors()) {
-        writer.Append(taken_.at(moment_of_tensor.at(tensor.name)));
+        writer.Append(TakenOf(*moment_of_tensor.at(tensor.name)));
     }
     writer.Commit();
     return Describe(folder, name);

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,21 +35,23 @@ class CheckpointUnit {
         std::shared_ptr<Tensor> values = nullptr;                     // float32
         std::map<std::string, std::shared_ptr<Tensor>> moments = {};  // by name, in the shape of the parameter
     };
+    /// Takes the memory for the copy, and touches it: a first touch takes ten times as long as the copy.
     CheckpointUnit(size_t index, size_t num_units, std::vector<Parameter> parameters);
 
-    /// Copies the values; the memory for them is kept.
+    /// Copies the values.
     void Take();
     /// Writes the file of the values as they were taken, and another one if there are moments.
     ManifestFiles Write(const HfModel& model, const std::string& folder) const;
 
  private:
+    std::span<const float> TakenOf(const Tensor& tensor) const;
     ManifestFile WriteModel(const HfModel& model, const std::string& folder) const;
     ManifestFile WriteMoments(const std::string& folder) const;
 
     size_t index_;
     size_t num_units_;
     std::vector<Parameter> parameters_;
-    std::map<const Tensor*, std::vector<float>> taken_;
+    std::map<const Tensor*, std::shared_ptr<Tensor>> taken_;  // on the host, by the tensor that it is a copy of
 };
 
 }  // namespace infini_train::checkpoint
