@@ -6,7 +6,7 @@
 set -euo pipefail
 
 # ocl-icd-opencl-dev: the CMake configuration of libdnnl-dev asks for OpenCL and does not depend on it.
-packages=(build-essential cmake ninja-build ccache libdnnl-dev ocl-icd-opencl-dev libgoogle-glog-dev libgflags-dev nlohmann-json3-dev libpcre2-dev libxxhash-dev libgtest-dev)
+packages=(build-essential cmake ninja-build ccache libdnnl-dev ocl-icd-opencl-dev libgoogle-glog-dev libgflags-dev nlohmann-json3-dev libpcre2-dev libxxhash-dev libgloo-dev libgtest-dev)
 if [ "${1:-}" = --dev ]; then
     packages+=(clang-format-14 libbenchmark-dev)
 elif [ "${1:-}" = --cuda ]; then

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "infini_train/include/comm/wait_error.h"
 #include "infini_train/include/common/str_cat.h"
 #include "infini_train/include/nn/state_dict.h"
 
@@ -47,7 +48,8 @@ std::string FindGrad(const std::vector<std::shared_ptr<nn::Module>>& chunks) {
 
 NonFinite FindNonFinite(const std::vector<std::shared_ptr<nn::Module>>& chunks, const comm::Mesh& mesh) {
     for (const std::string& own : {FindValue(chunks), FindGrad(chunks)}) {
-        const std::vector<std::string> all = mesh.world->ExchangeText(own);
+        const std::vector<std::string> all =
+            comm::WaitingAt("for what is not finite", [&] { return mesh.world->ExchangeText(own); });
         for (size_t rank = 0; rank < all.size(); ++rank) {
             if (!all[rank].empty()) {
                 return {.rank = static_cast<int>(rank), .what = StrCat("rank ", rank, ": ", all[rank])};

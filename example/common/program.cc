@@ -15,6 +15,7 @@
 #include "example/common/flags.h"
 #include "example/common/model.h"
 #include "example/common/pipeline_setup.h"
+#include "example/common/run_fingerprint.h"
 #include "example/common/sample_text.h"
 #include "example/common/stop_signal.h"
 #include "example/common/train_loop.h"
@@ -142,7 +143,8 @@ void NoteShortMemory(const PipelineSetup& setup, const nn::parallel::MemoryPredi
 /// What was decided before any rank starts.
 void PrintDecisions(const ProgramOptions& options, const PipelineSetup& setup,
                     const nn::parallel::MemoryPrediction& prediction, const std::string& transport_note) {
-    for (const std::string& note : {setup.layout_note.empty() ? "" : "layout: " + setup.layout_note, transport_note}) {
+    for (const std::string& note :
+         {setup.layout_note.empty() ? "" : "layout: " + setup.layout_note, setup.process.note, transport_note}) {
         if (!note.empty()) {
             std::printf("%s\n", note.c_str());
         }
@@ -187,13 +189,12 @@ void Run(const ProgramOptions& options, ModelFactory make_model) {
         CheckSequenceLength(options, model);
     }
     const PipelineSetup setup = MakePipelineSetup(options, model, comm::ReadProcessPlace());
-    const comm::RanksOptions ranks = {.shape = setup.mesh,
-                                      .process = setup.process,
-                                      .device = options.device,
-                                      .transport = options.transport,
-                                      .fingerprint = FlagsFingerprint(),
-                                      .timeout_s = options.timeout_s,
-                                      .threads_per_rank = setup.threads_per_rank};
+    comm::RanksOptions ranks = {.shape = setup.mesh,
+                                .process = setup.process,
+                                .device = options.device,
+                                .transport = options.transport,
+                                .timeout_s = options.timeout_s,
+                                .threads_per_rank = setup.threads_per_rank};
     const std::string transport_note = options.dry_run ? "" : comm::ChooseTransport(ranks).note;
     CheckCudaGraph(options, setup);
     const Datasets datasets = is_training ? OpenDatasets(options, model, setup) : Datasets{};
@@ -217,6 +218,9 @@ void Run(const ProgramOptions& options, ModelFactory make_model) {
                           .validation = datasets.validation.get(),
                           .tokenizer = tokenizer.get(),
                           .start = start.has_value() ? &*start : nullptr};
+    if (setup.process.num_processes > 1) {
+        ranks.fingerprint = RunFingerprint(plan);
+    }
     comm::RunRanks(ranks, [&plan](const comm::Mesh& mesh) { RunRank(plan, mesh); });
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "infini_train/include/comm/wait_error.h"
+
 namespace infini_train {
 
 std::vector<RankReport> GatherReports(const RankReport& own, const comm::Mesh& mesh) {
@@ -9,7 +11,7 @@ std::vector<RankReport> GatherReports(const RankReport& own, const comm::Mesh& m
     const auto fields = Tensor::FromVector(std::vector<int64_t>{own.peak_bytes, own.save_state, own.stop_signal},
                                            {kFields}, mesh.device);
     const auto all = Tensor::Empty({mesh.world->size(), kFields}, DataType::kInt64, mesh.device);
-    mesh.world->AllGather(*fields, *all);
+    comm::WaitingAt("for the reports of the ranks", [&] { mesh.world->AllGather(*fields, *all); });
     const std::vector<int64_t> values = all->ToVector<int64_t>();
     std::vector<RankReport> reports;
     for (size_t i = 0; i < values.size(); i += kFields) {

@@ -10,6 +10,7 @@
 
 #include "infini_train/include/comm/run_ranks.h"
 #include "test/comm/two_ranks.h"
+#include "test/comm/warnings.h"
 
 namespace infini_train::comm {
 namespace {
@@ -193,6 +194,27 @@ TEST(Channel, NamesWhomItWaitedForInVain) {
     const auto receive = link.receiver->Post({.tag = kTag, .shape = {4, 3}, .dtype = DataType::kBFloat16});
     EXPECT_EQ(ErrorOf([&] { receive->Wait(); }),
               "rank 1: waited 0.05 s for forward of micro-batch 3 for stage 1 [4, 3] bfloat16 from rank 0");
+}
+
+TEST(Channel, WarnsOfTheSlowRankAtTheEndOfAChain) {
+    Warnings warnings;
+    RunRanks({.shape = {.pipeline = 4}, .timeout_s = 3.0}, [&](const Mesh& mesh) {
+        std::shared_ptr<Tensor> number;
+        if (mesh.rank == 3) {
+            warnings.WaitForFirst();
+            number = Number(1.0f, mesh.device);
+        } else {
+            number = OpenReceiver(*mesh.world, mesh.rank + 1, Direction::kForward)->Post(NumberSpec(7))->Wait();
+        }
+        if (mesh.rank > 0) {
+            OpenSender(*mesh.world, mesh.rank - 1, Direction::kForward)->Send(std::move(number), Microbatch(7));
+        }
+    });
+    ASSERT_EQ(warnings.texts().size(), 1u);
+    const std::string text = warnings.texts()[0];
+    EXPECT_TRUE(text.starts_with("[rank 2] has waited ") &&
+                text.ends_with(" s for forward of micro-batch 7 for stage 1 [1] float32 from rank 3"))
+        << text;
 }
 
 TEST(Channel, CountsAMessageForTheReceiverFromDelivery) {

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <csignal>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -132,6 +133,53 @@ TEST(ControlPlane, NamesAProcessThatEndsWithoutAGoodbye) {
     }
 }
 
+TEST(ControlPlane, TellsProcess0WhatWasWaitedForFromAProcessThatWasLost) {
+    const int port = FreePort();
+    std::vector<Failure> failures(3);
+    Together(3, [&](int index) {
+        Failure& failure = failures[static_cast<size_t>(index)];
+        const Plane plane = ControlPlane::Connect(Place(index, 3, port), failure.MakeOptions());
+        if (index == 2) {
+            return;
+        }
+        failure.Wait();
+        EXPECT_EQ(plane->lost_process(), 2);
+        if (index == 1) {
+            plane->TellWait("rank 1 waited for rank 2");
+            plane->TellWait("and again");
+        } else {
+            EXPECT_EQ(plane->FirstWait(), "rank 1 waited for rank 2");
+        }
+    });
+}
+
+TEST(ControlPlane, WaitsNoLongerForWaitsThanThereAreProcesses) {
+    const int port = FreePort();
+    std::vector<Failure> failures(2);
+    Together(2, [&](int index) {
+        Failure& failure = failures[static_cast<size_t>(index)];
+        const Plane plane = ControlPlane::Connect(Place(index, 2, port), failure.MakeOptions());
+        if (index == 0) {
+            failure.Wait();
+            const auto begin = Clock::now();
+            EXPECT_EQ(plane->FirstWait(), "");
+            EXPECT_LT(SecondsSince(begin), 0.5);
+        }
+    });
+}
+
+TEST(ControlPlane, LosesNoProcessByAFailureThatIsTold) {
+    const int port = FreePort();
+    Together(2, [&](int index) {
+        const Plane plane = ControlPlane::Connect(Place(index, 2, port), {.timeout_s = kTimeoutS});
+        if (index == 1) {
+            plane->Fail("why");
+        }
+        EXPECT_THROW(plane->ExchangeText(""), Error);
+        EXPECT_EQ(plane->lost_process(), std::nullopt);
+    });
+}
+
 TEST(ControlPlane, NamesAProcessThatDoesNotComeToAnExchange) {
     const int port = FreePort();
     const auto errors = Together(2, [&](int index) {
@@ -192,11 +240,16 @@ TEST(ControlPlane, DoesNotTakeALateLeaveForALoss) {
 }
 
 /// Processes 1 and 2 as children; what process 0 hears after it has done this to process 2.
-void LoseProcess2(int signal, const std::string& wanted, double within_s) {
+void LoseProcess2(int signal, const std::string& wanted, double within_s, double timeout_s = kTimeoutS) {
     const int port = FreePort();
-    const auto survive = [port](int index) {
+    const auto connect = [port, timeout_s](int index, Failure* failure) {
+        Options options = failure->MakeOptions();
+        options.timeout_s = timeout_s;
+        return ControlPlane::Connect(Place(index, 3, port), options);
+    };
+    const auto survive = [&connect](int index) {
         Failure failure;
-        const Plane plane = ControlPlane::Connect(Place(index, 3, port), failure.MakeOptions());
+        const Plane plane = connect(index, &failure);
         plane->ExchangeText("");
         return failure.Wait();
     };
@@ -204,7 +257,7 @@ void LoseProcess2(int signal, const std::string& wanted, double within_s) {
     Child first([&] { _exit(survive(1) == text ? 0 : 1); });
     Child second([&] { survive(2); });
     Failure failure;
-    const Plane plane = ControlPlane::Connect(Place(0, 3, port), failure.MakeOptions());
+    const Plane plane = connect(0, &failure);
     plane->ExchangeText("");
     const auto begin = Clock::now();
     second.Signal(signal);
@@ -219,6 +272,10 @@ TEST(ControlPlane, SeesAtOnceThatAProcessWasKilled) {
 
 TEST(ControlPlane, SeesWithin12SecondsThatAProcessHasStopped) {
     LoseProcess2(SIGSTOP, "has sent nothing for 10 s", 12.0);
+}
+
+TEST(ControlPlane, SeesAStoppedProcessBeforeAWaitForItTimesOut) {
+    LoseProcess2(SIGSTOP, "has sent nothing for 2.5 s", 4.0, /*timeout_s=*/5.0);
 }
 
 TEST(ControlPlane, SurvivesThatAllItsProcessesAreStoppedForAWhile) {

@@ -13,6 +13,7 @@
 #include "infini_train/include/common/str_cat.h"
 #include "infini_train/include/core/random.h"
 #include "test/comm/two_ranks.h"
+#include "test/comm/warnings.h"
 
 namespace infini_train::comm {
 namespace {
@@ -293,6 +294,22 @@ TEST(ProcessGroup, NamesWhomItWaitedForInVain) {
             0.05);
     });
     EXPECT_EQ(text, "[rank 1] waited 0.05 s for ranks 0, 2, 3 in barrier of ranks 0, 1, 2, 3");
+}
+
+TEST(ProcessGroup, WarnsOnceOfARankThatAllWaitFor) {
+    Warnings warnings;
+    InAGroup(
+        4,
+        [&](const Mesh& mesh) {
+            if (mesh.rank == 2) {
+                warnings.WaitForFirst();
+            }
+            mesh.world->Barrier();
+        },
+        3.0);
+    ASSERT_EQ(warnings.texts().size(), 1u);
+    const std::string text = warnings.texts()[0];
+    EXPECT_TRUE(text.ends_with(" s for rank 2 in barrier of ranks 0, 1, 2, 3")) << text;
 }
 
 TEST(ProcessGroupDeathTest, RefusesWhatNoRankCouldMean) {

@@ -105,10 +105,29 @@ TEST(ReadProcessPlace, CountsAllProcessesAsLocalWhereTorchrunsVariablesDoNotSay)
 }
 
 TEST(ReadProcessPlace, LeavesThePortToTorchrunWhereThatListensItself) {
-    const Variables variables = With(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}});
-    EXPECT_EQ(PlaceWith(variables).master_port, 29501);
-    EXPECT_EQ(PlaceWith(With(variables, {{"MASTER_PORT", "65535"}})).master_port, 65534);
+    const Variables variables =
+        With(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}, {"TORCHELASTIC_RUN_ID", "none"}});
+    const int port = PlaceWith(variables).master_port;
+    // Two jobs of one host take 29500 and 29501: nobody's agent is met.
+    const int other_port = PlaceWith(With(variables, {{"MASTER_PORT", "29501"}})).master_port;
+    for (const int taken : {29500, 29501}) {
+        EXPECT_NE(port, taken);
+        EXPECT_NE(other_port, taken);
+    }
+    EXPECT_NE(port, other_port);
+    EXPECT_EQ(PlaceWith(With(variables, {{"RANK", "2"}, {"LOCAL_RANK", "2"}})).master_port, port);
+    EXPECT_NE(PlaceWith(With(variables, {{"TORCHELASTIC_RUN_ID", "other"}})).master_port, port);
     EXPECT_EQ(PlaceWith(With(variables, {{"TORCHELASTIC_USE_AGENT_STORE", "False"}})).master_port, 29500);
+}
+
+// The agents of two hosts count a restart differently: only the one whose process failed does.
+TEST(ReadProcessPlace, MeetsAgainAfterARestartByTorchrun) {
+    const Variables variables =
+        With(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}, {"TORCHELASTIC_RUN_ID", "run"}});
+    const ProcessPlace first = PlaceWith(With(variables, {{"TORCHELASTIC_RESTART_COUNT", "0"}}));
+    const ProcessPlace second = PlaceWith(With(variables, {{"TORCHELASTIC_RESTART_COUNT", "1"}}));
+    EXPECT_EQ(first.job_id, second.job_id);
+    EXPECT_EQ(first.master_port, second.master_port);
 }
 
 TEST(ReadProcessPlace, NeedsNoAddressForOneProcess) {
@@ -129,16 +148,23 @@ TEST(ReadProcessPlace, NamesAVariableOfTorchrunThatIsMissingOrWrong) {
                       "LOCAL_RANK, MASTER_ADDR and MASTER_PORT");
     }
     EXPECT_EQ(ErrorWith(With(kTorchrun, {{"RANK", "8"}})),
-              "RANK: the environment variable is out of range (got 8, wanted a number from 0 to 7)");
+              "RANK: the environment variable says what cannot be (got 8, wanted a number from 0 to 7 by WORLD_SIZE)");
     for (const char* value : {"x", "1x", " 1", "-1", "+1", "1.0", "99999999999999999999"}) {
         EXPECT_EQ(ErrorWith(With(kTorchrun, {{"RANK", value}})),
-                  "RANK: the environment variable is out of range (got " + std::string(value) +
-                      ", wanted a number from 0 to 7)");
+                  "RANK: the environment variable says what cannot be (got " + std::string(value) +
+                      ", wanted a number from 0 to 7 by WORLD_SIZE)");
     }
-    EXPECT_EQ(ErrorWith(With(kTorchrun, {{"WORLD_SIZE", "0"}})).substr(0, 11), "WORLD_SIZE:");
-    EXPECT_EQ(ErrorWith(With(kTorchrun, {{"LOCAL_RANK", "4"}})).substr(0, 11), "LOCAL_RANK:");
-    EXPECT_EQ(ErrorWith(With(kTorchrun, {{"LOCAL_WORLD_SIZE", "9"}})).substr(0, 17), "LOCAL_WORLD_SIZE:");
-    EXPECT_EQ(ErrorWith(With(kTorchrun, {{"MASTER_PORT", "65536"}})).substr(0, 12), "MASTER_PORT:");
+    const std::string what = ": the environment variable says what cannot be (got ";
+    EXPECT_EQ(ErrorWith(With(kTorchrun, {{"WORLD_SIZE", "0"}})),
+              "WORLD_SIZE" + what + "0, wanted a number from 1 to 1048576)");
+    EXPECT_EQ(ErrorWith(With(kTorchrun, {{"LOCAL_RANK", "4"}})),
+              "LOCAL_RANK" + what + "4, wanted a number from 0 to 3 by LOCAL_WORLD_SIZE)");
+    EXPECT_EQ(ErrorWith(With(kTorchrun, {{"LOCAL_WORLD_SIZE", "9"}})),
+              "LOCAL_WORLD_SIZE" + what + "9, wanted a number from 1 to 8 by WORLD_SIZE)");
+    for (const char* port : {"0", "65536", "http"}) {
+        EXPECT_EQ(ErrorWith(With(kTorchrun, {{"MASTER_PORT", port}})),
+                  "MASTER_PORT" + what + port + ", wanted a number from 1 to 65535)");
+    }
 }
 
 TEST(ReadProcessPlace, ReadsTheVariablesOfOpenMpi) {
@@ -232,11 +258,44 @@ TEST(ReadProcessPlace, DoesNotWaitForOthersInAShellOfAnAllocation) {
     EXPECT_EQ(PlaceWith(shell).num_processes, 5);
 }
 
+TEST(ReadProcessPlace, SaysThatABatchScriptRunsAlone) {
+    const Variables script = {{"SLURM_JOB_ID", "77"}, {"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "0"}};
+    EXPECT_EQ(PlaceWith(script).note,
+              "Slurm: the job has 4 tasks, this process runs alone; srun starts one for each task");
+    EXPECT_EQ(PlaceWith(With(script, {{"SLURM_NTASKS", "1"}})).note, "");
+    EXPECT_EQ(PlaceWith(With(script, {{"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}})).note, "");
+    EXPECT_EQ(PlaceWith(kSlurm).note, "");
+}
+
 TEST(ReadProcessPlace, TakesTheInnermostLauncherThatIsComplete) {
     EXPECT_EQ(PlaceWith(With(With(kSlurm, kOpenMpi), kTorchrun)).launcher, "torchrun");
     EXPECT_EQ(PlaceWith(With(kSlurm, kOpenMpi)).launcher, "Open MPI");
     // Set for the whole job, and right.
     EXPECT_EQ(PlaceWith(With(kSlurm, {{"WORLD_SIZE", "5"}, {"MASTER_ADDR", "a"}})).launcher, "Slurm");
+}
+
+// torchrun or scripts/run_local.sh in each task of srun, which name their runs; or one of the user's for several
+// processes.
+TEST(ReadProcessPlace, LetsATaskOfAnotherLauncherStartARunOfItsOwn) {
+    const Variables one = {{"RANK", "0"}, {"WORLD_SIZE", "1"}};
+    for (const Variables& outer : {kSlurm, kOpenMpi}) {
+        EXPECT_EQ(PlaceWith(With(With(outer, one), {{"TORCHELASTIC_RUN_ID", "run"}})).num_processes, 1);
+        EXPECT_EQ(PlaceWith(With(With(outer, one), {{"INFINI_JOB_ID", "run"}})).num_processes, 1);
+        EXPECT_EQ(PlaceWith(With(outer, kTorchrun)).num_processes, 8);
+    }
+}
+
+// They would all train, each alone, and write over each other's files.
+TEST(ReadProcessPlace, RefusesLeftOverVariablesThatMakeAllProcessesTheSameOne) {
+    const Variables one = {{"RANK", "0"}, {"WORLD_SIZE", "1"}};
+    EXPECT_EQ(ErrorWith(With(kSlurm, one)),
+              "WORLD_SIZE: the environment variable says something else than Slurm (got 1, wanted 5, or not set)");
+    EXPECT_EQ(ErrorWith(With(kOpenMpi, one)),
+              "WORLD_SIZE: the environment variable says something else than Open MPI (got 1, wanted 4, or not set)");
+    const Variables same = With(kTorchrun, {{"RANK", "0"}, {"LOCAL_RANK", "0"}, {"WORLD_SIZE", "5"}});
+    EXPECT_EQ(ErrorWith(With(kSlurm, same)),
+              "RANK: the environment variable says something else than Slurm (got 0, wanted 3, or not set)");
+    EXPECT_EQ(PlaceWith(With(kSlurm, With(same, {{"RANK", "3"}}))).index, 3);
 }
 
 TEST(ReadProcessPlace, RefusesVariablesThatContradictTheLauncher) {

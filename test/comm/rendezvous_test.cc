@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <thread>
@@ -11,9 +12,14 @@
 
 #include "gtest/gtest.h"
 
+#include "infini_train/include/common/error.h"
 #include "infini_train/src/comm/control_plane.h"
+#include "infini_train/src/comm/framed_connection.h"
+#include "infini_train/src/comm/hello.h"
 #include "infini_train/src/comm/socket.h"
+#include "infini_train/src/comm/wire.h"
 #include "test/comm/processes.h"
+#include "test/comm/warnings.h"
 
 namespace infini_train::comm {
 namespace {
@@ -85,6 +91,50 @@ TEST(Rendezvous, NamesTheProcessesThatDoNotCome) {
     ExpectSame(errors, "process 2 and 3 of 4 did not come to 127.0.0.1 port " + std::to_string(port) + " within 0.5 s");
 }
 
+// bugs.csv O97: before it gives up, it says what it waits for.
+TEST(Rendezvous, WarnsOfTheProcessesThatHaveNotCome) {
+    Warnings warnings;
+    const int port = FreePort();
+    Together(2, [&](int index) { ControlPlane::Connect(Place(index, 4, port), {.timeout_s = 0.9}); });
+    ASSERT_FALSE(warnings.texts().empty());
+    EXPECT_EQ(warnings.texts()[0], "process 0 (" + HostName() +
+                                       ") has waited 0 s for process 2 and 3 of 4 to come to " + "127.0.0.1 port " +
+                                       std::to_string(port));
+}
+
+TEST(Rendezvous, WarnsOfAProcess0ThatIsNotReached) {
+    Warnings warnings;
+    const int port = FreePort();
+    Together(1, [&](int) { ControlPlane::Connect(Place(1, 2, port), {.timeout_s = 0.9}); });
+    ASSERT_FALSE(warnings.texts().empty());
+    EXPECT_EQ(warnings.texts()[0], "process 1 (" + HostName() + ") has tried for 0 s to reach process 0 at 127.0.0.1 " +
+                                       "port " + std::to_string(port) + ": Connection refused");
+}
+
+// 192.0.2.0/24 is for examples alone, and .invalid is no domain.
+TEST(Rendezvous, NamesAnAddressThatIsNotThatOfProcess0) {
+    for (const char* address : {"192.0.2.77", "no-such-host.invalid"}) {
+        SCOPED_TRACE(address);
+        const auto errors = Together(1, [&](int) {
+            ProcessPlace place = Place(0, 2, FreePort());
+            place.master_address = address;
+            ControlPlane::Connect(place, {.timeout_s = 0.3});
+        });
+        ExpectContains(errors[0], "process 1 of 2 did not come to " + std::string(address) + " port ");
+        ExpectContains(errors[0],
+                       std::string(address) + (address[0] == '1' ? " is no address of " + HostName() : ": "));
+    }
+}
+
+TEST(Rendezvous, NamesTheAddressThatIsNotFound) {
+    const auto errors = Together(1, [&](int) {
+        ProcessPlace place = Place(1, 2, 29500);
+        place.master_address = "no-such-host.invalid";
+        ControlPlane::Connect(place, {.timeout_s = 0.3});
+    });
+    ExpectContains(errors[0], "process 0 at no-such-host.invalid port 29500 was not reached within 0.3 s: ");
+}
+
 TEST(Rendezvous, SaysThatProcess0WasNotReached) {
     const int port = FreePort();
     const auto begin = std::chrono::steady_clock::now();
@@ -94,15 +144,81 @@ TEST(Rendezvous, SaysThatProcess0WasNotReached) {
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
 }
 
+// bugs.csv O84
 TEST(Rendezvous, NamesAPortThatIsTaken) {
     const int port = FreePort();
     const Descriptor other = Listen("127.0.0.1", port);
+    const auto begin = std::chrono::steady_clock::now();
     const auto errors = Together(2, [&](int index) {
         // Not process 0's error: to process 1 the other program does not answer.
         ControlPlane::Connect(Place(index, 2, port), {.timeout_s = 0.3});
     });
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+    ExpectContains(errors[0], HostName());
     ExpectContains(errors[0], "port " + std::to_string(port) + " is taken");
     ExpectContains(errors[1], "takes connections, but does not answer");
+}
+
+/// Comes to process 0 as the second of two, with this hello, and returns what it is told.
+std::string RefusalOf(const Hello& hello, int port) {
+    std::string problem;
+    std::optional<Descriptor> socket;
+    while (!(socket = TryConnect("127.0.0.1", port, 1.0, &problem)).has_value()) {
+        std::this_thread::yield();
+    }
+    FramedConnection connection(*std::move(socket), 1 << 20);
+    connection.Queue(FrameKind::kHello, EncodeHello(hello));
+    while (connection.state() == FramedConnection::State::kOpen) {
+        connection.Flush();
+        connection.Receive();
+        if (const std::optional<Frame> frame = connection.Next()) {
+            WireReader reader(frame->body);
+            return reader.Number().has_value() ? reader.Text().value_or("") : "";
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return "";
+}
+
+TEST(Rendezvous, NamesAProcessOfAnotherVersion) {
+    const int port = FreePort();
+    const auto begin = std::chrono::steady_clock::now();
+    const auto errors = Together(2, [&](int index) {
+        if (index == 0) {
+            ControlPlane::Connect(Place(0, 2, port), {.timeout_s = kTimeoutS});
+        }
+        const std::string refusal = RefusalOf(
+            {.version = kProtocolVersion + 1, .index = 1, .num_processes = 2, .job_id = "test", .host = "b"}, port);
+        throw Error({.what = refusal});
+    });
+    ExpectSame(errors, "process 1 (b) runs another version of this program than process 0 (" + HostName() +
+                           "): protocol " + std::to_string(kProtocolVersion + 1) + " there, " +
+                           std::to_string(kProtocolVersion) + " here");
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+}
+
+TEST(Hello, OfAnotherVersionIsReadUpToTheHost) {
+    const Hello hello = {.version = kProtocolVersion + 1, .index = 3, .num_processes = 7, .job_id = "j", .host = "h"};
+    const std::string bytes = EncodeHello(hello);
+    for (const std::string& end : {std::string("?"), std::string()}) {  // whatever that version has there
+        const auto read = DecodeHello(bytes.substr(0, bytes.size() - sizeof(uint32_t)) + end);
+        ASSERT_TRUE(read.has_value());
+        EXPECT_EQ(read->version, kProtocolVersion + 1);
+        EXPECT_EQ(read->index, 3);
+        EXPECT_EQ(read->num_processes, 7);
+        EXPECT_EQ(read->job_id, "j");
+        EXPECT_EQ(read->host, "h");
+        EXPECT_EQ(read->fingerprint, "");
+    }
+}
+
+TEST(Hello, ThatEndsTooEarlyIsNone) {
+    const std::string bytes =
+        EncodeHello({.index = 3, .num_processes = 7, .job_id = "j", .host = "h", .fingerprint = "f"});
+    ASSERT_TRUE(DecodeHello(bytes).has_value());
+    for (size_t size = 0; size < bytes.size(); ++size) {
+        EXPECT_FALSE(DecodeHello(bytes.substr(0, size)).has_value()) << size;
+    }
 }
 
 TEST(Rendezvous, LetsStrangersComeWithoutHarm) {

@@ -127,7 +127,8 @@ TEST(RunRanks, MakesAnErrorOfAnyException) {
             });
             FAIL();
         } catch (const Error& error) {
-            EXPECT_EQ(std::string(error.what()), num_ranks == 1 ? "std::bad_alloc" : "[rank 2] std::bad_alloc");
+            const std::string what = "there is no more memory (std::bad_alloc)";
+            EXPECT_EQ(std::string(error.what()), num_ranks == 1 ? what : "[rank 2] " + what);
             EXPECT_EQ(error.exit_code(), 1);
         }
     }

@@ -14,6 +14,7 @@ struct ProcessPlace {
     int master_port = 0;
     std::string launcher = {};  // "", "torchrun", "Open MPI", "Slurm"
     std::string job_id = {};    // the same for all processes of the run, another for another run; may be empty
+    std::string note = {};      // what a user should be told of how it was started; may be empty
 };
 
 /// The place that the launcher put into the environment; of the first of these that started this process:
@@ -23,9 +24,10 @@ struct ProcessPlace {
 ///   nodes
 /// MASTER_ADDR and MASTER_PORT say where process 0 listens. torchrun sets them. Without them it is this host for Open
 /// MPI on one host, and the first node of the step for Slurm; the port then follows from the job's id, so that two jobs
-/// of one host do not meet. INFINI_JOB_ID is the job's id where it is set.
+/// of one host do not meet. So it does where torchrun listens at MASTER_PORT itself. INFINI_JOB_ID is the job's id
+/// where it is set.
 ///
-/// A shell inside an allocation of Slurm, and a step of one task, are no launcher: one process.
+/// A shell or a batch script inside an allocation of Slurm, and a step of one task, are no launcher: one process.
 ///
 /// Throws Error, one line that names the variable, what was found and what was wanted: for one that is missing, no
 /// number, out of range, or says something else than another.

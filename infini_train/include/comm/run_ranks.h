@@ -10,9 +10,10 @@
 namespace infini_train::comm {
 
 /// What carries tensors from rank to rank. kCopy: within one process, handed over where both ranks have the same memory
-/// (CPU, one GPU), copied from GPU to GPU elsewhere. kAuto: NCCL for ranks with a GPU each and for processes, else
+/// (CPU, one GPU), copied from GPU to GPU elsewhere. kGloo: between processes on CPUs, whose threads hand over among
+/// themselves. kAuto: on GPUs kNccl for ranks with a GPU each and for processes; on CPUs kGloo for processes; else
 /// kCopy.
-enum class Transport { kAuto, kNccl, kCopy };
+enum class Transport { kAuto, kNccl, kGloo, kCopy };
 /// The value of --transport. Throws Error for an unknown one.
 Transport ParseTransport(std::string_view name);
 

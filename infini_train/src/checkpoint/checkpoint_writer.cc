@@ -13,6 +13,7 @@
 #include "glog/logging.h"
 #include "nlohmann/json.hpp"
 
+#include "infini_train/include/comm/wait_error.h"
 #include "infini_train/include/common/atomic_file.h"
 #include "infini_train/include/common/error.h"
 #include "infini_train/include/common/str_cat.h"
@@ -103,7 +104,8 @@ void CheckpointWriter::ShareOut(const std::vector<std::shared_ptr<nn::Module>>& 
         held += holds_all ? StrCat(unit, " ") : "";
     }
     std::vector<std::vector<int>> holders(units.size());
-    const std::vector<std::string> held_by = world_->ExchangeText(held);
+    const std::vector<std::string> held_by =
+        comm::WaitingAt("to share out the checkpoint", [&] { return world_->ExchangeText(held); });
     for (int rank = 0; rank < world_->size(); ++rank) {
         std::istringstream list(held_by[static_cast<size_t>(rank)]);
         for (size_t unit = 0; list >> unit;) {
@@ -134,7 +136,7 @@ void CheckpointWriter::OpenFolder() {
             error = thrown.what();
         }
     }
-    error = world_->ExchangeText(error)[0];
+    error = comm::WaitingAt("for the folder of the checkpoints", [&] { return world_->ExchangeText(error)[0]; });
     if (!error.empty()) {
         throw Error({.what = error});
     }
@@ -190,10 +192,13 @@ CheckpointWriter::Result CheckpointWriter::Commit() {
     CHECK(part_.valid()) << "there is nothing to commit";
     const Part part = part_.get();
     part_ = {};
-    const std::vector<std::string> parts =
-        world_->ExchangeText(part.error.empty() ? kFiles + part.files : kError + part.error);
+    const std::vector<std::string> parts = comm::WaitingAt("for the parts of the checkpoint", [&] {
+        return world_->ExchangeText(part.error.empty() ? kFiles + part.files : kError + part.error);
+    });
     // The others go on when rank 0 has done its part: before that they must not act on the checkpoint, nor write again.
-    const std::string error = world_->ExchangeText(world_->rank() == 0 ? Publish(parts) : "")[0];
+    const std::string published = world_->rank() == 0 ? Publish(parts) : "";
+    const std::string error =
+        comm::WaitingAt("for the commit of the checkpoint", [&] { return world_->ExchangeText(published)[0]; });
     if (!error.empty()) {
         return {.error = error};
     }

@@ -4,6 +4,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdint>
@@ -18,6 +19,7 @@
 #include "infini_train/include/common/error.h"
 #include "infini_train/include/common/str_cat.h"
 #include "infini_train/src/comm/rendezvous.h"
+#include "infini_train/src/comm/wire.h"
 
 namespace infini_train::comm {
 namespace {
@@ -25,6 +27,10 @@ namespace {
 constexpr size_t kMaxTextBytes = size_t{64} << 20;
 // Of the caller of Fail, until process 0 has answered.
 constexpr double kFailS = 2.0;
+// Of process 0, for the others to say what they waited for.
+constexpr double kWaitsS = 1.0;
+// A computer that is busy may keep a process from its heartbeat for as long.
+constexpr double kLeastSilenceS = 2.0;
 
 /// The threads that are started meanwhile get no signals: those are for the program's own.
 class BlockSignals {
@@ -58,6 +64,9 @@ ControlPlane::ControlPlane(const ProcessPlace& place, const Options& options)
         hosts_ = {HostName()};
         return;
     }
+    options_.silence_s = std::min(options.silence_s, std::max(kLeastSilenceS, options.timeout_s / 2));
+    // What a process has not checked for half of silence_s it has slept through.
+    options_.heartbeat_s = std::min(options.heartbeat_s, options_.silence_s / 4);
     Met met = Rendezvous(place, options.timeout_s, options.fingerprint);
     hosts_ = std::move(met.hosts);
     for (int process = 0; process < place.num_processes; ++process) {
@@ -181,13 +190,43 @@ void ControlPlane::Leave() {
     }
 }
 
-void ControlPlane::SetFailure(const std::string& why) {
+std::optional<int> ControlPlane::lost_process() const {
+    const std::lock_guard lock(mutex_);
+    return lost_process_;
+}
+
+void ControlPlane::TellWait(const std::string& wait) {
+    const std::lock_guard lock(mutex_);
+    CHECK(failure_.has_value()) << "a wait without a failure: " << wait;
+    first_wait_ = first_wait_.empty() ? wait : first_wait_;
+    if (!is_root() && peers_[0].is_open()) {
+        peers_[0].connection->Queue(FrameKind::kWait, wait);
+        peers_[0].connection->Flush();  // the plane's thread may not come to it again
+    }
+    changed_.notify_all();
+}
+
+std::string ControlPlane::FirstWait() {
+    std::unique_lock lock(mutex_);
+    CHECK(failure_.has_value());
+    const auto is_known = [&] {
+        return !is_root() || !first_wait_.empty() ||
+               std::none_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.is_open(); });
+    };
+    changed_.wait_for(lock, std::chrono::duration<double>(kWaitsS), is_known);
+    return first_wait_;
+}
+
+void ControlPlane::SetFailure(const std::string& why, std::optional<int> lost_process) {
     if (failure_.has_value() || all_left_at_.has_value()) {
         return;
     }
     failure_ = why;
+    lost_process_ = lost_process;
     failed_at_ = Clock::now();
-    if (is_root()) {
+    if (is_root() && lost_process.has_value()) {
+        TellAll(FrameKind::kLost, WireWriter().Number(static_cast<uint32_t>(*lost_process)).bytes() + why);
+    } else if (is_root()) {
         TellAll(FrameKind::kFailed, why);
     }
     changed_.notify_all();

@@ -20,7 +20,8 @@ namespace infini_train::comm {
 /// process. Threads may call at the same time. With one process there is neither.
 ///
 /// The first failure ends the run on all processes: a process that calls Fail, ends without a goodbye ("process 2
-/// (host) ended"), is silent for too long, or goes while others need it. Every process then gets the same text.
+/// (host) ended"), is silent for too long, or goes while others need it. Every process then gets the same text. Where a
+/// process was lost those who waited for it can say what for, and process 0 hears of it.
 class ControlPlane {
  public:
     struct Options {
@@ -30,7 +31,9 @@ class ControlPlane {
             {};  // once, on the plane's thread; may end the process
         // Equal on all processes.
         double heartbeat_s = 1.0;
-        double silence_s = 10.0;  // of a process that is stopped, or whose host is gone, until it counts as lost
+        // Of a process that is stopped, or whose host is gone, until it counts as lost. At most half of timeout_s
+        // (and 2 s at the least): it is named before those who wait for it name each other.
+        double silence_s = 10.0;
     };
 
     /// Returns when all processes have come. Throws Error as Rendezvous does.
@@ -47,6 +50,14 @@ class ControlPlane {
     /// Ends the run of all with this reason, unless it has failed before. Returns when it is on its way to the others.
     /// on_failure is called here as well.
     void Fail(const std::string& why);
+
+    /// After a failure: the process that was lost; nothing where the failure is another.
+    std::optional<int> lost_process() const;
+    /// After the loss of a process: what somebody of this process waited for from it. Returns when it is on its way.
+    void TellWait(const std::string& wait);
+    /// After the loss of a process: the first such wait of this process; on process 0 that of any, which tells it
+    /// within a moment. Empty when there is none.
+    std::string FirstWait();
 
     /// Collective, the last call: returns when all have called it; then nobody's end is a loss. Throws Error after a
     /// failure, and when a process does not come to it within timeout_s of the first.
@@ -87,7 +98,7 @@ class ControlPlane {
     void TellAll(FrameKind kind, const std::string& body);
 
     // --- with the lock held
-    void SetFailure(const std::string& why);
+    void SetFailure(const std::string& why, std::optional<int> lost_process = {});
     void SetText(int process, const std::string& text);
     std::vector<int> Processes(const std::function<bool(size_t)>& condition) const;
     std::string Names(const std::vector<int>& processes) const;
@@ -109,6 +120,8 @@ class ControlPlane {
     std::optional<std::string> failure_;
     Clock::time_point failed_at_;
     bool is_failure_told_ = false;  // it is on its way to the others
+    std::optional<int> lost_process_;
+    std::string first_wait_;
 
     std::vector<std::optional<std::string>> texts_;  // of the exchange that goes on, by process
     std::optional<Clock::time_point> exchange_since_;

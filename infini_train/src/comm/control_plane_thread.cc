@@ -100,10 +100,13 @@ void ControlPlane::Hear(Peer* peer) {
         }
     }
     peer->is_end_heard = !peer->is_open();
+    if (peer->is_end_heard) {
+        changed_.notify_all();
+    }
     if (peer->connection->state() == FramedConnection::State::kStranger) {
         SetFailure(Name(peer->process) + " sent what is no message of this protocol");
     } else if (!peer->is_open() && !(is_root() && left_[static_cast<size_t>(peer->process)])) {
-        SetFailure(Name(peer->process) + " ended");
+        SetFailure(Name(peer->process) + " ended", peer->process);
     }
 }
 
@@ -116,6 +119,10 @@ void ControlPlane::HandleAtRoot(int process, const Frame& frame) {
             break;
         case FrameKind::kFailed:
             SetFailure(frame.body);
+            break;
+        case FrameKind::kWait:
+            first_wait_ = first_wait_.empty() ? frame.body : first_wait_;
+            changed_.notify_all();
             break;
         case FrameKind::kGoodbye:
             left_[static_cast<size_t>(process)] = true;
@@ -141,6 +148,12 @@ void ControlPlane::HandleFromRoot(const Frame& frame) {
         case FrameKind::kFailed:
             SetFailure(frame.body);
             break;
+        case FrameKind::kLost: {
+            WireReader reader(frame.body);
+            const uint32_t process = reader.Number().value_or(0);
+            SetFailure(std::string(reader.rest()), static_cast<int>(process));
+            break;
+        }
         case FrameKind::kAllLeft:
             all_left_at_ = Clock::now();
             break;
@@ -166,7 +179,7 @@ void ControlPlane::CheckAlive() {
             peer.last_heard = last_check_;
         }
         if (SecondsSince(peer.last_heard) > options_.silence_s) {
-            SetFailure(StrCat(Name(peer.process), " has sent nothing for ", options_.silence_s, " s"));
+            SetFailure(StrCat(Name(peer.process), " has sent nothing for ", options_.silence_s, " s"), peer.process);
         }
         // What still waits to be written is as good a sign of life.
         if (beats && !peer.connection->has_output()) {

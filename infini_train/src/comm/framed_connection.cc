@@ -97,7 +97,7 @@ std::optional<Frame> FramedConnection::Next() {
         return std::nullopt;
     }
     const auto kind = static_cast<FrameKind>(reader.rest().front());
-    if (*size > max_body_bytes_ || kind < FrameKind::kHello || kind > FrameKind::kAllLeft) {
+    if (*size > max_body_bytes_ || kind < FrameKind::kHello || kind > FrameKind::kWait) {
         state_ = State::kStranger;
         return std::nullopt;
     }

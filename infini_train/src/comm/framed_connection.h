@@ -20,6 +20,8 @@ enum class FrameKind : uint8_t {
     kFailed,     // both ways: why the run ends
     kGoodbye,    // to process 0: one's own work is done; empty
     kAllLeft,    // from it: everybody's is; empty
+    kLost,       // from it: the run ends, since a process was lost: which one, and the text of kFailed
+    kWait,       // to process 0 after that: what somebody waited for
 };
 
 struct Frame {

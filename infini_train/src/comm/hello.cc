@@ -13,8 +13,6 @@
 namespace infini_train::comm {
 namespace {
 
-constexpr uint32_t kProtocolVersion = 1;
-
 std::map<std::string, std::string> Lines(const std::string& fingerprint) {
     std::map<std::string, std::string> lines;
     std::istringstream stream(fingerprint);
@@ -26,9 +24,10 @@ std::map<std::string, std::string> Lines(const std::string& fingerprint) {
 
 }  // namespace
 
+// All up to the host is the same in every version of the protocol: so that a process of another one can be named.
 std::string EncodeHello(const Hello& hello) {
     return WireWriter()
-        .Number(kProtocolVersion)
+        .Number(hello.version)
         .Number(static_cast<uint32_t>(hello.index))
         .Number(static_cast<uint32_t>(hello.num_processes))
         .Text(hello.job_id)
@@ -39,19 +38,24 @@ std::string EncodeHello(const Hello& hello) {
 
 std::optional<Hello> DecodeHello(const std::string& body) {
     WireReader reader(body);
-    if (reader.Number() != kProtocolVersion) {
-        return std::nullopt;
-    }
+    const auto version = reader.Number();
     const auto index = reader.Number();
     const auto num_processes = reader.Number();
     auto job_id = reader.Text();
     auto host = reader.Text();
     auto fingerprint = reader.Text();
-    if (!index.has_value() || !num_processes.has_value() || !job_id.has_value() || !host.has_value() ||
-        !fingerprint.has_value()) {
+    if (!version.has_value() || !index.has_value() || !num_processes.has_value() || !job_id.has_value() ||
+        !host.has_value()) {
         return std::nullopt;
     }
-    return Hello{.index = static_cast<int>(*index),
+    if (version != kProtocolVersion) {
+        fingerprint = "";
+    }
+    if (!fingerprint.has_value()) {
+        return std::nullopt;
+    }
+    return Hello{.version = *version,
+                 .index = static_cast<int>(*index),
                  .num_processes = static_cast<int>(*num_processes),
                  .job_id = *std::move(job_id),
                  .host = *std::move(host),

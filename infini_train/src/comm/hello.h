@@ -1,12 +1,17 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
 namespace infini_train::comm {
 
+/// Of what processes say to each other.
+inline constexpr uint32_t kProtocolVersion = 1;
+
 /// What a process says of itself when it comes to process 0.
 struct Hello {
+    uint32_t version = kProtocolVersion;
     int index = 0;
     int num_processes = 1;
     std::string job_id = {};
@@ -21,7 +26,7 @@ enum class Refusal {
 };
 
 std::string EncodeHello(const Hello& hello);
-/// Nothing for what is no hello of this version of the protocol.
+/// Nothing for what is no hello. Of one of another version all but the fingerprint.
 std::optional<Hello> DecodeHello(const std::string& body);
 
 /// How two lists of lines "name=value" differ: "learning_rate=0.1 there, learning_rate=0.2 here (and 2 more lines)".

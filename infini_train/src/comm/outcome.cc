@@ -9,6 +9,12 @@
 
 namespace infini_train::comm {
 
+std::string RankErrorText(int rank, std::string_view what) {
+    const std::string own = StrCat("rank ", rank, ": ");
+    what.remove_prefix(what.starts_with(own) ? own.size() : 0);
+    return StrCat("[rank ", rank, "] ", what);
+}
+
 bool Outcome::SetFirst(const Error& error) {
     const std::lock_guard lock(mutex_);
     if (first_error_.has_value()) {
@@ -20,10 +26,7 @@ bool Outcome::SetFirst(const Error& error) {
 }
 
 bool Outcome::RankFailed(int rank, std::string_view what, Error::Kind kind) {
-    // What waits for other ranks names its own already.
-    const std::string own = StrCat("rank ", rank, ": ");
-    what.remove_prefix(what.starts_with(own) ? own.size() : 0);
-    return SetFirst(Error({.what = StrCat("[rank ", rank, "] ", what), .kind = kind}));
+    return SetFirst(Error({.what = RankErrorText(rank, what), .kind = kind}));
 }
 
 bool Outcome::RunFailed(const std::string& why) {

@@ -10,6 +10,9 @@
 
 namespace infini_train::comm {
 
+/// "[rank 2] WHAT": what waits for other ranks names its own already, which is not said twice.
+std::string RankErrorText(int rank, std::string_view what);
+
 /// How the ranks of a process fare: the first error of the run, and how many have ended. Thread-safe.
 class Outcome {
  public:

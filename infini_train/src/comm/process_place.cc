@@ -29,28 +29,39 @@ std::optional<int64_t> ParseNumber(std::string_view text) {
     return number;
 }
 
-/// The number of a variable, first <= number <= last; nothing when it is not set.
-std::optional<int> FindNumber(const std::string& name, int first, int last) {
+/// What a variable may say.
+struct Range {
+    int first = 0;
+    int last = 0;
+    const char* of = "";  // the variable that the last number comes from
+};
+
+/// The number of a variable; nothing when it is not set.
+std::optional<int> FindNumber(const std::string& name, const Range& range) {
     const std::optional<std::string> value = ReadEnv(name);
     if (!value.has_value()) {
         return std::nullopt;
     }
     const std::optional<int64_t> number = ParseNumber(*value);
-    if (!number.has_value() || *number < first || *number > last) {
+    if (!number.has_value() || *number < range.first || *number > range.last) {
+        const std::string why = *range.of == '\0' ? "" : StrCat(" by ", range.of);
         throw Error({.where = name,
-                     .what = "the environment variable is out of range",
+                     .what = "the environment variable says what cannot be",
                      .got = *value,
-                     .wanted = StrCat("a number from ", first, " to ", last)});
+                     .wanted = StrCat("a number from ", range.first, " to ", range.last, why)});
     }
     return static_cast<int>(*number);
 }
+
+constexpr Range kCountOfProcesses = {.first = 1, .last = kMaxProcesses};
+constexpr Range kPort = {.first = 1, .last = kMaxPort};
 
 Error Missing(const std::string& name, const std::string& because) {
     return Error({.where = name, .what = "the environment variable is not set; it is needed " + because});
 }
 
-int NeedNumber(const std::string& name, int first, int last, const std::string& because) {
-    const std::optional<int> number = FindNumber(name, first, last);
+int NeedNumber(const std::string& name, const Range& range, const std::string& because) {
+    const std::optional<int> number = FindNumber(name, range);
     if (!number.has_value()) {
         throw Missing(name, because);
     }
@@ -77,7 +88,7 @@ int PortOfJob(std::string_view job_id) {
 
 bool IsCompleteTorchrun() {
     return IsSet("RANK") && IsSet("WORLD_SIZE") &&
-           (FindNumber("WORLD_SIZE", 1, kMaxProcesses) == 1 ||
+           (FindNumber("WORLD_SIZE", kCountOfProcesses) == 1 ||
             (IsSet("LOCAL_RANK") && IsSet("MASTER_ADDR") && IsSet("MASTER_PORT")));
 }
 
@@ -88,35 +99,43 @@ bool IsAnyOfTorchrun() {
 ProcessPlace ReadTorchrun() {
     ProcessPlace place = {.launcher = "torchrun"};
     const std::string because = "beside RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT";
-    place.num_processes = NeedNumber("WORLD_SIZE", 1, kMaxProcesses, because);
-    place.index = NeedNumber("RANK", 0, place.num_processes - 1, because);
+    place.num_processes = NeedNumber("WORLD_SIZE", kCountOfProcesses, because);
+    place.index = NeedNumber("RANK", {.last = place.num_processes - 1, .of = "WORLD_SIZE"}, because);
     place.job_id = ReadEnv("TORCHELASTIC_RUN_ID").value_or("");
     if (place.num_processes == 1) {
         return place;
     }
-    place.num_local = FindNumber("LOCAL_WORLD_SIZE", 1, place.num_processes).value_or(place.num_processes);
-    place.local_index = NeedNumber("LOCAL_RANK", 0, place.num_local - 1, because);
-    place.master_port = NeedNumber("MASTER_PORT", 1, kMaxPort, because);
+    place.num_local = FindNumber("LOCAL_WORLD_SIZE", {.first = 1, .last = place.num_processes, .of = "WORLD_SIZE"})
+                          .value_or(place.num_processes);
+    place.local_index = NeedNumber("LOCAL_RANK", {.last = place.num_local - 1, .of = "LOCAL_WORLD_SIZE"}, because);
+    place.master_port = NeedNumber("MASTER_PORT", kPort, because);
     if (!IsSet("MASTER_ADDR")) {
         throw Missing("MASTER_ADDR", because);
     }
     place.master_address = *ReadEnv("MASTER_ADDR");
     if (ReadEnv("TORCHELASTIC_USE_AGENT_STORE") == "True") {
-        // torchrun itself listens at MASTER_PORT then.
-        place.master_port += place.master_port < kMaxPort ? 1 : -1;
+        // torchrun itself listens at MASTER_PORT then, and another one perhaps at the next.
+        place.master_port = PortOfJob(StrCat(place.job_id, " ", place.master_port));
     }
     return place;
 }
 
 // --- Open MPI
 
+bool IsOpenMpi() {
+    return IsSet("OMPI_COMM_WORLD_RANK") || IsSet("OMPI_COMM_WORLD_SIZE");
+}
+
 ProcessPlace ReadOpenMpi() {
     ProcessPlace place = {.launcher = "Open MPI"};
     const std::string because = "beside the other OMPI_COMM_WORLD_ variables";
-    place.num_processes = NeedNumber("OMPI_COMM_WORLD_SIZE", 1, kMaxProcesses, because);
-    place.index = NeedNumber("OMPI_COMM_WORLD_RANK", 0, place.num_processes - 1, because);
-    place.num_local = NeedNumber("OMPI_COMM_WORLD_LOCAL_SIZE", 1, place.num_processes, because);
-    place.local_index = NeedNumber("OMPI_COMM_WORLD_LOCAL_RANK", 0, place.num_local - 1, because);
+    place.num_processes = NeedNumber("OMPI_COMM_WORLD_SIZE", kCountOfProcesses, because);
+    place.index =
+        NeedNumber("OMPI_COMM_WORLD_RANK", {.last = place.num_processes - 1, .of = "OMPI_COMM_WORLD_SIZE"}, because);
+    place.num_local = NeedNumber("OMPI_COMM_WORLD_LOCAL_SIZE",
+                                 {.first = 1, .last = place.num_processes, .of = "OMPI_COMM_WORLD_SIZE"}, because);
+    place.local_index = NeedNumber("OMPI_COMM_WORLD_LOCAL_RANK",
+                                   {.last = place.num_local - 1, .of = "OMPI_COMM_WORLD_LOCAL_SIZE"}, because);
     place.job_id = ReadEnv("PMIX_NAMESPACE").value_or(ReadEnv("OMPI_MCA_ess_base_jobid").value_or(""));
     if (place.num_processes == 1) {
         return place;
@@ -128,7 +147,7 @@ ProcessPlace ReadOpenMpi() {
     if (!IsSet("MASTER_PORT") && place.job_id.empty()) {
         throw Missing("MASTER_PORT", "where Open MPI sets neither PMIX_NAMESPACE nor OMPI_MCA_ess_base_jobid");
     }
-    place.master_port = FindNumber("MASTER_PORT", 1, kMaxPort).value_or(PortOfJob(place.job_id));
+    place.master_port = FindNumber("MASTER_PORT", kPort).value_or(PortOfJob(place.job_id));
     return place;
 }
 
@@ -187,7 +206,7 @@ std::string FirstSet(std::initializer_list<const char*> names) {
 int NumLocalOfSlurm(int num_processes) {
     const std::string variable = FirstSet({"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"});
     if (IsSet(variable)) {
-        const std::optional<int> node = FindNumber("SLURM_NODEID", 0, kMaxProcesses);
+        const std::optional<int> node = FindNumber("SLURM_NODEID", {.last = kMaxProcesses});
         const std::optional<int> num_tasks = TasksOfNode(*ReadEnv(variable), node.value_or(0));
         if (!num_tasks.has_value() || *num_tasks < 1 || *num_tasks > num_processes) {
             throw Error({.where = variable,
@@ -199,7 +218,7 @@ int NumLocalOfSlurm(int num_processes) {
         return *num_tasks;
     }
     // A limit, not a count: a step may have fewer.
-    const std::optional<int> limit = FindNumber("SLURM_NTASKS_PER_NODE", 1, kMaxProcesses);
+    const std::optional<int> limit = FindNumber("SLURM_NTASKS_PER_NODE", kCountOfProcesses);
     return std::min(limit.value_or(num_processes), num_processes);
 }
 
@@ -216,16 +235,26 @@ bool IsSlurmStep() {
     if (!IsSet("SLURM_PROCID") || !step.has_value() || ParseNumber(*step).value_or(0) >= kFirstSpecialStep) {
         return false;
     }
-    return FindNumber(NumTasksVariable(), 1, kMaxProcesses) != 1;
+    return FindNumber(NumTasksVariable(), kCountOfProcesses) != 1;
+}
+
+/// Of a process that nobody started as one of a step.
+std::string NoteOnBatchScript() {
+    const std::optional<int> num_tasks = FindNumber("SLURM_NTASKS", kCountOfProcesses);
+    if (!IsSet("SLURM_JOB_ID") || IsSet("SLURM_STEP_NUM_TASKS") || num_tasks.value_or(1) == 1) {
+        return "";
+    }
+    return StrCat("Slurm: the job has ", *num_tasks, " tasks, this process runs alone; srun starts one for each task");
 }
 
 ProcessPlace ReadSlurm() {
     ProcessPlace place = {.launcher = "Slurm"};
     const std::string because = "in a step of Slurm";
-    place.num_processes = NeedNumber(NumTasksVariable(), 1, kMaxProcesses, because);
-    place.index = NeedNumber("SLURM_PROCID", 0, place.num_processes - 1, because);
+    place.num_processes = NeedNumber(NumTasksVariable(), kCountOfProcesses, because);
+    place.index = NeedNumber("SLURM_PROCID", {.last = place.num_processes - 1, .of = "the number of tasks"}, because);
     place.num_local = NumLocalOfSlurm(place.num_processes);
-    place.local_index = NeedNumber("SLURM_LOCALID", 0, place.num_local - 1, because);
+    place.local_index =
+        NeedNumber("SLURM_LOCALID", {.last = place.num_local - 1, .of = "the tasks of this node"}, because);
     if (IsSet("MASTER_ADDR")) {
         place.master_address = *ReadEnv("MASTER_ADDR");
     } else {
@@ -239,36 +268,59 @@ ProcessPlace ReadSlurm() {
         throw Missing("SLURM_JOB_ID", "for the port of process 0, or MASTER_PORT");
     }
     place.job_id = StrCat(ReadEnv("SLURM_JOB_ID").value_or(""), ".", *ReadEnv("SLURM_STEP_ID"));
-    place.master_port = FindNumber("MASTER_PORT", 1, kMaxPort).value_or(PortOfJob(place.job_id));
+    place.master_port = FindNumber("MASTER_PORT", kPort).value_or(PortOfJob(place.job_id));
     return place;
 }
 
-/// A variable of torchrun's that is set without the others must say what the launcher says.
-void CheckAgrees(const std::string& name, int value, const ProcessPlace& place) {
-    const std::optional<int> found = FindNumber(name, 0, std::numeric_limits<int>::max());
+/// A variable of torchrun's that is set, too, must say what the launcher says.
+void CheckAgrees(const std::string& name, int value, const std::string& launcher) {
+    const std::optional<int> found = FindNumber(name, {.last = std::numeric_limits<int>::max()});
     if (found.has_value() && *found != value) {
         throw Error({.where = name,
-                     .what = "the environment variable says something else than " + place.launcher,
+                     .what = "the environment variable says something else than " + launcher,
                      .got = StrCat(*found),
                      .wanted = StrCat(value, ", or not set")});
     }
 }
 
+/// RANK and the others in a process that another launcher started. torchrun and run_local.sh in there start a run of
+/// their own, which they name; without a name they are what a shell or a script exported for all processes alike, who
+/// would then all be the same one. More processes than the launcher's may be a launcher of the user's in each of them.
+void CheckAgreesWithOuterLauncher(const ProcessPlace& place) {
+    const bool is_open_mpi = IsOpenMpi();
+    if (IsSet("TORCHELASTIC_RUN_ID") || IsSet("INFINI_JOB_ID") || !(is_open_mpi || IsSlurmStep())) {
+        return;
+    }
+    const std::string launcher = is_open_mpi ? "Open MPI" : "Slurm";
+    const std::string size = is_open_mpi ? "OMPI_COMM_WORLD_SIZE" : NumTasksVariable();
+    const std::string rank = is_open_mpi ? "OMPI_COMM_WORLD_RANK" : "SLURM_PROCID";
+    const int num_outer = FindNumber(size, kCountOfProcesses).value_or(1);
+    if (place.num_processes < num_outer) {
+        CheckAgrees("WORLD_SIZE", num_outer, launcher);
+    } else if (place.num_processes == num_outer) {
+        CheckAgrees("RANK", FindNumber(rank, {.last = kMaxProcesses}).value_or(0), launcher);
+    }
+}
+
 ProcessPlace ReadPlaceOfLauncher() {
     if (IsCompleteTorchrun()) {
-        return ReadTorchrun();
-    }
-    // mpirun starts its helpers with srun inside an allocation, and they hand on the helper's variables.
-    const bool is_open_mpi = IsSet("OMPI_COMM_WORLD_RANK") || IsSet("OMPI_COMM_WORLD_SIZE");
-    if (is_open_mpi || IsSlurmStep()) {
-        const ProcessPlace place = is_open_mpi ? ReadOpenMpi() : ReadSlurm();
-        CheckAgrees("RANK", place.index, place);
-        CheckAgrees("WORLD_SIZE", place.num_processes, place);
-        CheckAgrees("LOCAL_RANK", place.local_index, place);
+        const ProcessPlace place = ReadTorchrun();
+        CheckAgreesWithOuterLauncher(place);
         return place;
     }
-    // Names what is missing.
-    return IsAnyOfTorchrun() ? ReadTorchrun() : ProcessPlace();
+    // mpirun starts its helpers with srun inside an allocation, and they hand on the helper's variables.
+    const bool is_open_mpi = IsOpenMpi();
+    if (is_open_mpi || IsSlurmStep()) {
+        const ProcessPlace place = is_open_mpi ? ReadOpenMpi() : ReadSlurm();
+        CheckAgrees("RANK", place.index, place.launcher);
+        CheckAgrees("WORLD_SIZE", place.num_processes, place.launcher);
+        CheckAgrees("LOCAL_RANK", place.local_index, place.launcher);
+        return place;
+    }
+    if (IsAnyOfTorchrun()) {
+        return ReadTorchrun();  // names what is missing
+    }
+    return {.note = NoteOnBatchScript()};
 }
 
 }  // namespace

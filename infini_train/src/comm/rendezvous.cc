@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,6 +17,7 @@
 #include "infini_train/include/common/error.h"
 #include "infini_train/include/common/str_cat.h"
 #include "infini_train/src/comm/hello.h"
+#include "infini_train/src/comm/slow_wait.h"
 #include "infini_train/src/comm/wire.h"
 
 namespace infini_train::comm {
@@ -36,6 +38,14 @@ constexpr auto kRetryPeriod = std::chrono::milliseconds(50);
 
 Clock::time_point After(double seconds) {
     return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+int64_t WholeSecondsSince(Clock::time_point time) {
+    return std::chrono::round<std::chrono::seconds>(Clock::now() - time).count();
+}
+
+std::string Address(const ProcessPlace& place) {
+    return StrCat(place.master_address, " port ", place.master_port);
 }
 
 double SecondsUntil(Clock::time_point time) {
@@ -67,16 +77,23 @@ class Reception {
           fingerprint_(fingerprint),
           listener_(Listen(place.master_address, place.master_port)),
           deadline_(After(timeout_s)),
-          num_expected_(place.num_processes - 1) {
-        const auto num_processes = static_cast<size_t>(place.num_processes);
-        met_.connections.resize(num_processes);
-        met_.hosts.resize(num_processes);
+          num_expected_(place.num_processes - 1),
+          address_note_(ProblemOfOwnAddress(place.master_address)) {
+        met_.connections.resize(static_cast<size_t>(place.num_processes));
+        met_.hosts.resize(met_.connections.size());
         met_.hosts[0] = HostName();
     }
 
     Met Receive() {
+        SlowWait slow(timeout_s_, Clock::now());
         while (num_came_ < num_expected_ && Clock::now() < deadline_) {
-            Poll(Open(), &listener_, deadline_);
+            if (Clock::now() >= slow.due()) {
+                LOG_IF(WARNING, !fault_.has_value())
+                    << OwnName() << " has waited " << WholeSecondsSince(slow.since()) << " s for " << MissingNames()
+                    << " to come to " << Address(place_) << address_note_ << note_;
+                slow.Told(Clock::now());
+            }
+            Poll(Open(), &listener_, std::min(deadline_, slow.due()));
             while (std::optional<Descriptor> socket = Accept(listener_)) {
                 strangers_.push_back(std::make_unique<FramedConnection>(*std::move(socket), kMaxHelloBytes));
             }
@@ -84,7 +101,9 @@ class Reception {
             HearGuests();
         }
         if (!fault_.has_value() && num_came_ < num_expected_) {
-            Fault(MissingText(), Error::Kind::kRuntime);
+            Fault(StrCat(MissingNames(), " did not come to ", Address(place_), " within ", timeout_s_, " s",
+                         address_note_, note_),
+                  Error::Kind::kRuntime);
         }
         if (fault_.has_value()) {
             const auto refusal = fault_->exit_code() == 2 ? Refusal::kBadInput : Refusal::kRuntime;
@@ -132,8 +151,7 @@ class Reception {
                 if (hello.has_value()) {
                     Admit(*hello, std::move(stranger));
                 } else {
-                    Refuse(stranger.get(), "process 0 (" + met_.hosts[0] + ") is another version of this program");
-                    note_ = "; a process with another version of this program came";
+                    Refuse(stranger.get(), OwnName() + " takes it for no process of a run");
                     stranger.reset();
                 }
             } else if (stranger->state() != FramedConnection::State::kOpen) {
@@ -151,8 +169,8 @@ class Reception {
 
     void Admit(const Hello& hello, Connection connection) {
         if (hello.job_id != place_.job_id) {
-            Refuse(connection.get(), StrCat("process 0 (", met_.hosts[0], ") belongs to another run (its job id is '",
-                                            place_.job_id, "', ours '", hello.job_id, "')"));
+            Refuse(connection.get(), StrCat(OwnName(), " belongs to another run (its job id is '", place_.job_id,
+                                            "', ours '", hello.job_id, "')"));
             note_ = StrCat("; a process of another run came (", hello.host, ", job id '", hello.job_id, "', ours is '",
                            place_.job_id, "')");
             return;
@@ -161,9 +179,13 @@ class Reception {
         num_expected_ = std::max(num_expected_, hello.num_processes - 1);  // they are to hear of the fault, too
         const std::string name = ProcessName(hello.index, hello.host);
         const std::string difference = FingerprintDifference(hello.fingerprint, fingerprint_);
-        if (hello.num_processes != place_.num_processes) {
-            Fault(StrCat(name, " was started as one of ", hello.num_processes, " processes, process 0 (", met_.hosts[0],
-                         ") as one of ", place_.num_processes),
+        if (hello.version != kProtocolVersion) {
+            Fault(StrCat(name, " runs another version of this program than ", OwnName(), ": protocol ", hello.version,
+                         " there, ", kProtocolVersion, " here"),
+                  Error::Kind::kBadInput);
+        } else if (hello.num_processes != place_.num_processes) {
+            Fault(StrCat(name, " was started as one of ", hello.num_processes, " processes, ", OwnName(), " as one of ",
+                         place_.num_processes),
                   Error::Kind::kBadInput);
         } else if (hello.index < 0 || hello.index >= place_.num_processes || !HostOf(hello.index).empty()) {
             const bool is_taken = hello.index >= 0 && hello.index < place_.num_processes;
@@ -171,8 +193,7 @@ class Reception {
                                         : StrCat(" of ", place_.num_processes, " came")),
                   Error::Kind::kBadInput);
         } else if (!difference.empty()) {
-            Fault(StrCat(name, " was started otherwise than process 0 (", met_.hosts[0], "): ", difference),
-                  Error::Kind::kBadInput);
+            Fault(StrCat(name, " was started otherwise than ", OwnName(), ": ", difference), Error::Kind::kBadInput);
         } else {
             met_.hosts[static_cast<size_t>(hello.index)] = hello.host;
             met_.connections[static_cast<size_t>(hello.index)] = std::move(connection);
@@ -181,6 +202,7 @@ class Reception {
         turned_away_.push_back(std::move(connection));
     }
 
+    std::string OwnName() const { return ProcessName(0, met_.hosts[0]); }
     const std::string& HostOf(int index) const { return met_.hosts[static_cast<size_t>(index)]; }
 
     void HearGuests() {
@@ -197,15 +219,14 @@ class Reception {
         }
     }
 
-    std::string MissingText() const {
+    std::string MissingNames() const {
         std::vector<int> missing;
         for (int index = 1; index < place_.num_processes; ++index) {
             if (met_.connections[static_cast<size_t>(index)] == nullptr) {
                 missing.push_back(index);
             }
         }
-        return StrCat(ProcessNames(missing), " of ", place_.num_processes, " did not come to ", place_.master_address,
-                      " port ", place_.master_port, " within ", timeout_s_, " s", note_);
+        return StrCat(ProcessNames(missing), " of ", place_.num_processes);
     }
 
     /// To all who have said that they belong to this run.
@@ -239,6 +260,7 @@ class Reception {
     int num_came_ = 0;
     int num_expected_;
     std::optional<Error> fault_;  // the first
+    std::string address_note_;    // why a process may not find the way here
     std::string note_;            // of whom was sent away, for the one who looks for a missing process
 };
 
@@ -257,6 +279,7 @@ class Visit {
 
     Met Make() {
         std::string problem = "no answer";
+        SlowWait slow(timeout_s_, Clock::now());
         do {
             std::optional<Descriptor> socket =
                 TryConnect(place_.master_address, place_.master_port, std::min(5.0, SecondsUntil(deadline_)), &problem);
@@ -270,6 +293,12 @@ class Visit {
                     return met;
                 }
             }
+            if (Clock::now() >= slow.due()) {
+                LOG(WARNING) << ProcessName(place_.index, HostName()) << " has tried for "
+                             << WholeSecondsSince(slow.since()) << " s to reach process 0 at " << Address(place_)
+                             << ": " << problem;
+                slow.Told(Clock::now());
+            }
             std::this_thread::sleep_for(kRetryPeriod);
         } while (Clock::now() < deadline_);
         throw Fault(StrCat("was not reached within ", timeout_s_, " s: ", problem));
@@ -278,7 +307,7 @@ class Visit {
  private:
     Error Fault(const std::string& what) const {
         return Error({.where = StrCat("process ", place_.index),
-                      .what = StrCat("process 0 at ", place_.master_address, " port ", place_.master_port, " ", what),
+                      .what = StrCat("process 0 at ", Address(place_), " ", what),
                       .kind = Error::Kind::kRuntime});
     }
 

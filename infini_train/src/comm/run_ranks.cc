@@ -8,7 +8,10 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <new>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -16,9 +19,11 @@
 
 #include "glog/logging.h"
 
+#include "infini_train/include/comm/wait_error.h"
 #include "infini_train/include/common/error.h"
 #include "infini_train/include/common/str_cat.h"
 #include "infini_train/src/comm/control_plane.h"
+#include "infini_train/src/comm/gloo_backend.h"
 #include "infini_train/src/comm/local/local_ranks.h"
 #include "infini_train/src/comm/nccl_backend.h"
 #include "infini_train/src/comm/outcome.h"
@@ -54,6 +59,11 @@ class KeepNumThreads {
     int before_;
 };
 
+std::string What(const std::exception& exception) {
+    const bool is_memory = dynamic_cast<const std::bad_alloc*>(&exception) != nullptr;
+    return is_memory ? "there is no more memory (std::bad_alloc)" : exception.what();
+}
+
 /// One call of RunRanks.
 class Run {
  public:
@@ -72,6 +82,8 @@ class Run {
         std::shared_ptr<World> world;
         if (transport == Transport::kNccl) {
             world = MakeNcclWorld();
+        } else if (transport == Transport::kGloo) {
+            world = MakeGlooWorld();
         } else {
             world = std::make_shared<LocalRanks>(options.shape.num_ranks(), options.timeout_s);
         }
@@ -89,7 +101,7 @@ class Run {
         } catch (const Error&) {
             throw;
         } catch (const std::exception& exception) {
-            throw Error({.what = exception.what(), .kind = Error::Kind::kRuntime});
+            throw Error({.what = What(exception), .kind = Error::Kind::kRuntime});
         }
     }
 
@@ -109,7 +121,7 @@ class Run {
             thread.join();
         }
         if (outcome_.first_error().has_value()) {
-            throw *outcome_.first_error();
+            throw WithItsWait(*outcome_.first_error());
         }
         control_->Leave();
         // Its watchdog must not tell a connection to the other processes that has ended.
@@ -129,6 +141,19 @@ class Run {
                                                 control_->Fail(why);
                                             }
                                         }});
+    }
+
+    std::shared_ptr<World> MakeGlooWorld() {
+        std::vector<std::string> names;
+        for (int process = 0; process < options_.process.num_processes; ++process) {
+            names.push_back(control_->Name(process));
+        }
+        return gloo_backend.make_world(
+            {.place = options_.process,
+             .num_ranks = options_.shape.num_ranks(),
+             .timeout_s = options_.timeout_s,
+             .process_names = std::move(names),
+             .exchange_text = [this](const std::string& text) { return control_->ExchangeText(text); }});
     }
 
     void RunThread(int thread) {
@@ -151,15 +176,38 @@ class Run {
         rank_main_(MakeMesh(world_->Join(options_.first_rank() + thread, device), options_.shape, device));
     }
 
+    /// Somebody waited for the process that was lost.
+    void TellWait(const WaitError::Wait& wait) {
+        const std::optional<int> lost = control_->lost_process();
+        if (lost.has_value() && wait.waited_for.find(control_->Name(*lost)) != std::string::npos) {
+            control_->TellWait(StrCat("rank ", wait.rank, " waited for ", wait.waited_for));
+        }
+    }
+
+    /// The loss of a process with what was waited for from it.
+    Error WithItsWait(const Error& error) {
+        const std::optional<int> lost = control_->lost_process();
+        if (!lost.has_value() || !std::string_view(error.what()).starts_with(control_->Name(*lost))) {
+            return error;
+        }
+        const std::string wait = control_->FirstWait();
+        return wait.empty() ? error
+                            : Error({.what = StrCat(error.what(), " while ", wait), .kind = Error::Kind::kRuntime});
+    }
+
     void Fail(int rank, const std::exception& exception) {
+        if (const auto* wait_error = dynamic_cast<const WaitError*>(&exception); wait_error != nullptr) {
+            TellWait(wait_error->wait());
+        }
         const auto* error = dynamic_cast<const Error*>(&exception);
         const bool is_bad_input = error != nullptr && error->exit_code() == 2;
+        const std::string what = What(exception);
         const bool is_first =
-            outcome_.RankFailed(rank, exception.what(), is_bad_input ? Error::Kind::kBadInput : Error::Kind::kRuntime);
+            outcome_.RankFailed(rank, what, is_bad_input ? Error::Kind::kBadInput : Error::Kind::kRuntime);
         // The ranks of this process first, whose errors then name the rank alone: Fail calls on_failure here, too.
         FailWorld(StrCat("rank ", rank, " failed"));
         if (is_first) {
-            control_->Fail(StrCat("[rank ", rank, "] ", exception.what()));
+            control_->Fail(RankErrorText(rank, what));
         }
     }
 

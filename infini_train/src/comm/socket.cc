@@ -188,6 +188,21 @@ Descriptor Listen(const std::string& address, int port) {
     return listener;
 }
 
+std::string ProblemOfOwnAddress(const std::string& address) {
+    std::string problem;
+    const Addresses addresses = Resolve(address, /*port=*/0, &problem);
+    if (addresses == nullptr) {
+        return StrCat("; ", address, ": ", problem);
+    }
+    for (const addrinfo* a = addresses.get(); a != nullptr; a = a->ai_next) {
+        const Descriptor socket(::socket(a->ai_family, kType, 0));
+        if (socket.fd() >= 0 && bind(socket.fd(), a->ai_addr, a->ai_addrlen) == 0) {
+            return "";
+        }
+    }
+    return StrCat("; ", address, " is no address of ", HostName());
+}
+
 std::optional<Descriptor> Accept(const Descriptor& listener) {
     Descriptor socket(accept4(listener.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (socket.fd() < 0) {

@@ -25,6 +25,9 @@ class Descriptor {
 /// Error when the port is taken, or cannot be had for another reason.
 Descriptor Listen(const std::string& address, int port);
 
+/// Why other hosts may not find this one at the address, led by "; ". Empty when it is one of this host's.
+std::string ProblemOfOwnAddress(const std::string& address);
+
 /// A connection that waits to be accepted, if there is one.
 std::optional<Descriptor> Accept(const Descriptor& listener);
 

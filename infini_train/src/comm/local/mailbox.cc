@@ -2,6 +2,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "glog/logging.h"
 
@@ -123,7 +124,8 @@ std::shared_ptr<Tensor> Mailbox::Take(Receive* receive) {
     {
         auto lock = world_->Lock();
         world_->Wait(
-            &lock, receiver_, [&] { return receive->message.has_value(); }, wanted);
+            &lock, receiver_, [&] { return receive->message.has_value(); }, [&] { return std::vector<int>{sender_}; },
+            wanted);
         message = std::move(*receive->message);
     }
     const MessageSpec came = {.tag = message.tag, .shape = message.tensor->shape(), .dtype = message.tensor->dtype()};

@@ -35,7 +35,10 @@ void Meeting::Arrive(int rank, const Contribution& contribution) {
                 ranks.push_back(world_ranks_[i]);
             }
         }
-        return StrCat(Ranks(ranks), " in ", contribution.operation, " of ", Ranks(world_ranks_));
+        return ranks;
+    };
+    const auto what_for = [&] {
+        return StrCat(Ranks(missing()), " in ", contribution.operation, " of ", Ranks(world_ranks_));
     };
 
     auto lock = world_->Lock();
@@ -46,7 +49,7 @@ void Meeting::Arrive(int rank, const Contribution& contribution) {
     }
     try {
         world_->Wait(
-            &lock, world_ranks_[static_cast<size_t>(rank)], [&] { return num_present_ == size; }, missing);
+            &lock, world_ranks_[static_cast<size_t>(rank)], [&] { return num_present_ == size; }, missing, what_for);
     } catch (...) {
         // Who comes later must not find what ends with this call.
         present_[static_cast<size_t>(rank)] = nullptr;

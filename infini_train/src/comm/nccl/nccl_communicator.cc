@@ -1,11 +1,11 @@
 #include "infini_train/src/comm/nccl/nccl_communicator.h"
 
-#include <algorithm>
 #include <thread>
 #include <utility>
 
 #include "glog/logging.h"
 
+#include "infini_train/include/comm/wait_error.h"
 #include "infini_train/include/common/error.h"
 #include "infini_train/include/common/str_cat.h"
 #include "infini_train/src/comm/nccl/nccl_check.h"
@@ -58,6 +58,11 @@ void NcclCommunicator::Await(const Operation& operation) {
             const std::lock_guard lock(mutex_);
             ThrowIfEnded();
             state = State();
+            if (state != ncclInProgress) {
+                call_.reset();
+            } else if (!call_.has_value()) {
+                call_ = Pending{.operation = operation, .done = nullptr, .slow = SlowWait(options_.timeout_s, start)};
+            }
         }
         if (state == ncclSuccess) {
             return;
@@ -72,9 +77,8 @@ void NcclCommunicator::Await(const Operation& operation) {
         }
         const Clock::duration waited = Clock::now() - start;
         if (Seconds(waited) > options_.timeout_s) {
-            throw Error({.where = StrCat("rank ", options_.rank),
-                         .what = StrCat("waited ", options_.timeout_s, " s for ", Describe(operation)),
-                         .kind = Error::Kind::kRuntime});
+            throw WaitError(
+                {.rank = options_.rank, .waited_for = Describe(operation), .timeout_s = options_.timeout_s});
         }
         if (waited < kBusyWait) {
             std::this_thread::yield();
@@ -131,7 +135,8 @@ void NcclCommunicator::Adopt(ncclComm_t comm) {
 
 void NcclCommunicator::Watch(const Operation& operation, std::shared_ptr<const Event> done) {
     const std::lock_guard lock(mutex_);
-    pending_.push_back({.operation = operation, .done = std::move(done), .since = Clock::now()});
+    pending_.push_back(
+        {.operation = operation, .done = std::move(done), .slow = SlowWait(options_.timeout_s, Clock::now())});
 }
 
 std::optional<NcclCommunicator::Finding> NcclCommunicator::Inspect(Clock::time_point now) {
@@ -146,7 +151,7 @@ std::optional<NcclCommunicator::Finding> NcclCommunicator::Inspect(Clock::time_p
         while (!pending_.empty() && pending_.front().done->IsDone()) {
             pending_.pop_front();
             if (!pending_.empty()) {
-                pending_.front().since = now;
+                pending_.front().slow = SlowWait(options_.timeout_s, now);
             }
         }
     } catch (const Error& error) {
@@ -159,18 +164,27 @@ std::optional<NcclCommunicator::Finding> NcclCommunicator::Inspect(Clock::time_p
     if (pending_.empty()) {
         return std::nullopt;
     }
-    Pending& first = pending_.front();
-    const double waited_s = Seconds(now - first.since);
-    if (waited_s > options_.timeout_s) {
+    const Pending& first = pending_.front();
+    if (Seconds(now - first.slow.since()) > options_.timeout_s) {
         return Finding{.text = StrCat(own, ": waited ", options_.timeout_s, " s for ", Describe(first.operation)),
                        .is_certain = true};
     }
-    // Long beside a step, short beside the time-out.
-    if (!first.is_slow && waited_s > std::max(10.0, options_.timeout_s / 10)) {
-        first.is_slow = true;
-        LOG(WARNING) << own << " has waited " << static_cast<int>(waited_s) << " s for " << Describe(first.operation);
-    }
     return std::nullopt;
+}
+
+std::optional<NcclCommunicator::Outstanding> NcclCommunicator::FindOutstanding(Clock::time_point now) {
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock.owns_lock() || (pending_.empty() && !call_.has_value())) {
+        return std::nullopt;
+    }
+    Pending& first = call_.has_value() ? *call_ : pending_.front();
+    Outstanding outstanding = {
+        .waiter = {.rank = options_.rank, .since = first.slow.since(), .awaited = options_.others}};
+    if (now >= first.slow.due()) {
+        first.slow.Told(now);
+        outstanding.due_text = SlowWaitText(options_.rank, now - first.slow.since(), Describe(first.operation));
+    }
+    return outstanding;
 }
 
 ncclComm_t NcclCommunicator::TakeHandle() {

@@ -8,12 +8,14 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "nccl.h"
 
 #include "infini_train/include/comm/channel.h"
 #include "infini_train/include/core/stream.h"
 #include "infini_train/src/comm/nccl/nccl_failure.h"
+#include "infini_train/src/comm/slow_wait.h"
 #include "infini_train/src/core/cuda/cuda_stream.h"
 
 namespace infini_train::comm {
@@ -23,7 +25,7 @@ namespace infini_train::comm {
 /// held while anybody waits: the communicators do not block (ncclConfig_t::blocking = 0).
 class NcclCommunicator {
  public:
-    using Clock = std::chrono::steady_clock;
+    using Clock = SlowWait::Clock;
 
     /// What is under way, for messages: a message of a link, or a collective by its name.
     struct Operation {
@@ -34,7 +36,8 @@ class NcclCommunicator {
     struct Options {
         int rank = 0;  // of the world
         int gpu_index = 0;
-        std::string with = {};  // who else takes part: "of ranks 0, 1", "from rank 0"
+        std::string with = {};         // who else takes part: "of ranks 0, 1", "from rank 0"
+        std::vector<int> others = {};  // the same, without this rank
         std::shared_ptr<const NcclFailure> failure = nullptr;
         double timeout_s = 0.0;
     };
@@ -68,6 +71,13 @@ class NcclCommunicator {
     };
     /// What is wrong, if anything is.
     std::optional<Finding> Inspect(Clock::time_point now);
+    /// That this rank waits for the others, and the line to say so once that has lasted.
+    struct Outstanding {
+        Waiter waiter;
+        std::string due_text = {};  // empty until the next time that it is to be told; then given once
+    };
+    /// Nothing without an operation that is not done.
+    std::optional<Outstanding> FindOutstanding(Clock::time_point now);
     /// Ends the kernels that run, and what waits for them. Then every call throws.
     void Abort();
     /// The end after all work: on every rank Finalize of all its communicators, IsIdle until all are, Destroy of all.
@@ -79,8 +89,7 @@ class NcclCommunicator {
     struct Pending {
         Operation operation;
         std::shared_ptr<const Event> done;
-        Clock::time_point since;  // it is the first that is not done
-        bool is_slow = false;     // and that was said
+        SlowWait slow;  // since it is the one that is waited for
     };
 
     std::string Describe(const Operation& operation) const;
@@ -100,6 +109,7 @@ class NcclCommunicator {
     std::mutex mutex_;  // of all below, and of calls of NCCL
     ncclComm_t comm_ = nullptr;
     bool is_ended_ = false;
+    std::optional<Pending> call_;  // that the rank's thread waits in; no event
     std::deque<Pending> pending_;
 };
 

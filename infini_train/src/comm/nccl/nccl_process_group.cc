@@ -156,7 +156,7 @@ std::shared_ptr<ProcessGroup> NcclProcessGroup::Split(int color) {
     std::shared_ptr<NcclCommunicator> communicator = has_all ? communicator_ : nullptr;
     if (std::any_of(colors.begin(), colors.end(), needs_one)) {
         if (needs_one(color)) {
-            communicator = watchdog_->Make(WorldRank(rank()), device_.index, "of " + Ranks(members));
+            communicator = watchdog_->Make(WorldRank(rank()), device_.index, "of " + Ranks(members), members);
         }
         communicator_->Split(color, /*key=*/rank(), /*max_blocks=*/0, communicator.get());
     }
@@ -204,9 +204,9 @@ LinkEnds NcclProcessGroup::OpenLinks(const std::vector<Link>& links) {
         }
         const Link& link = links[*own];
         const bool sends = link.from == rank();
-        const auto communicator = watchdog_->Make(
-            WorldRank(rank()), device_.index,
-            sends ? StrCat("to rank ", WorldRank(link.to)) : StrCat("from rank ", WorldRank(link.from)));
+        const int peer = WorldRank(sends ? link.to : link.from);
+        const auto communicator =
+            watchdog_->Make(WorldRank(rank()), device_.index, StrCat(sends ? "to rank " : "from rank ", peer), {peer});
         communicator->MakeStream();
         communicator_->Split(static_cast<int>(*own), /*key=*/sends ? 0 : 1, kLinkBlocks, communicator.get());
         OpenOwnLink(link, communicator, &ends);

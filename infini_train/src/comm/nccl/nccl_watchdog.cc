@@ -62,9 +62,15 @@ NcclWatchdog::~NcclWatchdog() {
     CHECK(!thread_.joinable()) << "a watchdog that was not closed";
 }
 
-std::shared_ptr<NcclCommunicator> NcclWatchdog::Make(int rank, int gpu_index, const std::string& with) {
-    const auto communicator = std::make_shared<NcclCommunicator>(NcclCommunicator::Options{
-        .rank = rank, .gpu_index = gpu_index, .with = with, .failure = failure_, .timeout_s = timeout_s_});
+std::shared_ptr<NcclCommunicator> NcclWatchdog::Make(int rank, int gpu_index, const std::string& with,
+                                                     std::vector<int> ranks) {
+    std::erase(ranks, rank);
+    const auto communicator = std::make_shared<NcclCommunicator>(NcclCommunicator::Options{.rank = rank,
+                                                                                           .gpu_index = gpu_index,
+                                                                                           .with = with,
+                                                                                           .others = std::move(ranks),
+                                                                                           .failure = failure_,
+                                                                                           .timeout_s = timeout_s_});
     // A failure that comes before this is seen here, a later one finds it in the list.
     const std::lock_guard lock(mutex_);
     ThrowIfFailed(rank);
@@ -103,6 +109,7 @@ void NcclWatchdog::Run() {
                 suspected_at = now;
             }
         }
+        WarnOfSlowWaits(now);
         if (!suspicion.empty() && now - suspected_at > kBetterReason) {
             Report(suspicion);
         }
@@ -113,6 +120,26 @@ void NcclWatchdog::Run() {
 void NcclWatchdog::Report(const std::string& why) {
     if (failure_->Set(why) && on_failure_) {
         on_failure_(why);
+    }
+}
+
+/// A receive that was posted early waits as well: which rank keeps the others waiting shows less clearly than where a
+/// rank waits for one thing at a time.
+void NcclWatchdog::WarnOfSlowWaits(Clock::time_point now) {
+    std::vector<Waiter> waiters;
+    std::vector<std::pair<Waiter, std::string>> due;
+    for (const std::shared_ptr<NcclCommunicator>& communicator : Communicators()) {
+        if (std::optional<NcclCommunicator::Outstanding> found = communicator->FindOutstanding(now)) {
+            waiters.push_back(found->waiter);
+            if (!found->due_text.empty()) {
+                due.emplace_back(std::move(found->waiter), std::move(found->due_text));
+            }
+        }
+    }
+    for (const auto& [waiter, text] : due) {
+        if (Tells(waiter, waiters)) {
+            LOG(WARNING) << text;
+        }
     }
 }
 

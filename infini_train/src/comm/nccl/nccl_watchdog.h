@@ -24,9 +24,9 @@ class NcclWatchdog {
     NcclWatchdog(const NcclWatchdog&) = delete;
     NcclWatchdog& operator=(const NcclWatchdog&) = delete;
 
-    /// A communicator for a rank of the world that will be looked after; with: as in its Options. Throws Error after a
-    /// failure.
-    std::shared_ptr<NcclCommunicator> Make(int rank, int gpu_index, const std::string& with);
+    /// A communicator for a rank of the world that will be looked after; with: as in its Options; ranks: who takes
+    /// part, this rank or not. Throws Error after a failure.
+    std::shared_ptr<NcclCommunicator> Make(int rank, int gpu_index, const std::string& with, std::vector<int> ranks);
     void Fail(const std::string& why) { failure_->Set(why); }
     void ThrowIfFailed(int rank) const { failure_->ThrowIfSet(rank); }
 
@@ -37,6 +37,7 @@ class NcclWatchdog {
  private:
     void Run();
     void Report(const std::string& why);
+    void WarnOfSlowWaits(NcclCommunicator::Clock::time_point now);
     std::vector<std::shared_ptr<NcclCommunicator>> Communicators();
     void AbortAll();
     /// False when a failure or the time-out came before the end of all work.

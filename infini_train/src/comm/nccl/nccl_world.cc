@@ -50,7 +50,7 @@ std::shared_ptr<ProcessGroup> NcclWorld::Join(int rank, const Device& device) {
                          .kind = Error::Kind::kRuntime});
         }
         std::memcpy(id.internal, options_.unique_id.data(), sizeof(id.internal));
-        communicator = watchdog_->Make(rank, device.index, "of " + Ranks(world_ranks));
+        communicator = watchdog_->Make(rank, device.index, "of " + Ranks(world_ranks), world_ranks);
         communicator->Init(options_.num_ranks, id, rank);
     }
     return std::make_shared<NcclProcessGroup>(NcclProcessGroup::Options{.rank = rank,

@@ -11,6 +11,7 @@
 
 #include "infini_train/include/autograd/function.h"
 #include "infini_train/include/autograd/grad_mode.h"
+#include "infini_train/include/comm/wait_error.h"
 #include "infini_train/include/common/error.h"
 #include "infini_train/include/common/str_cat.h"
 #include "infini_train/include/kernels/cast.h"
@@ -81,7 +82,8 @@ std::vector<TimelineEvent> EventsFromText(const std::string& text) {
 
 /// Throws where a rank of the group has another text than the first.
 void CheckAgreement(comm::ProcessGroup& group, const std::string& what, const std::string& text) {
-    const std::vector<std::string> texts = group.ExchangeText(text);
+    const std::vector<std::string> texts =
+        comm::WaitingAt("to agree on " + what, [&] { return group.ExchangeText(text); });
     for (size_t rank = 1; rank < texts.size(); ++rank) {
         if (texts[rank] != texts[0]) {
             throw Error({.where = StrCat("rank ", group.world_ranks()[rank]),
@@ -229,7 +231,9 @@ float PipelineParallel::EvalStep(const std::shared_ptr<Tensor>& input, const std
         data.boundaries = plan.boundaries;
         output = options_.schedule->StepMicrobatches(stage_, plan.actions, data);
     }
-    return reduction_.Read({reduction_.ReduceLoss(output.loss_sums, output.loss_counts).mean})[0];
+    const kernels::LossMean loss = comm::WaitingAt(
+        "for the loss of the evaluation", [&] { return reduction_.ReduceLoss(output.loss_sums, output.loss_counts); });
+    return reduction_.Read({loss.mean})[0];
 }
 
 TensorList PipelineParallel::Forward(const TensorList& inputs) {
@@ -244,7 +248,9 @@ TensorList PipelineParallel::Forward(const TensorList& inputs) {
 
 Timeline PipelineParallel::GatherTimeline() const {
     Timeline timeline;
-    for (const std::string& text : stage_.group().ExchangeText(ToText(events_))) {
+    const std::vector<std::string> texts =
+        comm::WaitingAt("for the timeline", [&] { return stage_.group().ExchangeText(ToText(events_)); });
+    for (const std::string& text : texts) {
         timeline.push_back(EventsFromText(text));
     }
     double begin_ms = std::numeric_limits<double>::infinity();

@@ -8,6 +8,8 @@
 #include "infini_train/include/autograd/engine.h"
 #include "infini_train/include/autograd/grad_mode.h"
 #include "infini_train/include/autograd/weight_grad_queue.h"
+#include "infini_train/include/comm/wait_error.h"
+#include "infini_train/include/common/str_cat.h"
 #include "infini_train/include/core/profile_range.h"
 #include "infini_train/include/nn/parallel/pp/send_recv.h"
 
@@ -48,6 +50,20 @@ class PlanRun {
         output_.begin = Now();
     }
 
+    void Run(const ActionList& plan) {
+        for (size_t i = 0; i < plan.size(); ++i) {
+            try {
+                Run(plan[i]);
+            } catch (const comm::WaitError& error) {
+                // A line as the checker counts them.
+                throw error.At(StrCat("at line ", i + 1, " of its plan: ", ToString(plan[i], shape_, stage_->rank())));
+            }
+        }
+    }
+
+    StepOutput TakeOutput() { return std::move(output_); }
+
+ private:
     void Run(const Action& action) {
         if (action.kind == ActionKind::kReceive) {
             PostReceive(action);
@@ -62,9 +78,6 @@ class PlanRun {
         output_.times.push_back(times);
     }
 
-    StepOutput TakeOutput() { return std::move(output_); }
-
- private:
     Moment Now() const {
         Stream* const stream = data_->measures ? StreamOf(stage_->device()) : nullptr;
         return {.host_ms = NowMs(), .event = stream == nullptr ? nullptr : stream->Record(/*with_time=*/true)};
@@ -193,9 +206,7 @@ std::vector<ActionList> PipelineSchedule::PlanAllRanks(const PipelineShape& shap
 StepOutput PipelineSchedule::StepMicrobatches(PipelineStage& stage, const ActionList& plan,
                                               const StepData& data) const {
     PlanRun run(&stage, &data);
-    for (const Action& action : plan) {
-        run.Run(action);
-    }
+    run.Run(plan);
     return run.TakeOutput();
 }
 
@@ -214,10 +225,13 @@ StepGradients PipelineSchedule::ComputeGradients(PipelineStage& stage, GradReduc
     CHECK_NOTNULL(data.loss_fn.get());
     reduction.Clear();
     StepGradients gradients = {.output = StepMicrobatches(stage, plan, data)};
-    gradients.loss = reduction.ReduceLoss(gradients.output.loss_sums, gradients.output.loss_counts);
-    reduction.ReduceTied();
-    reduction.ReduceReplicas();
-    gradients.grad = reduction.Scale(optimizer, *gradients.loss.num_valid, options.max_norm);
+    comm::WaitingAt("for the loss of the step", [&] {
+        gradients.loss = reduction.ReduceLoss(gradients.output.loss_sums, gradients.output.loss_counts);
+    });
+    comm::WaitingAt("for the gradients of tied parameters", [&] { reduction.ReduceTied(); });
+    comm::WaitingAt("for the gradients of the replicas", [&] { reduction.ReduceReplicas(); });
+    comm::WaitingAt("for the gradient norm",
+                    [&] { gradients.grad = reduction.Scale(optimizer, *gradients.loss.num_valid, options.max_norm); });
     return gradients;
 }
 
