@@ -1,21 +1,15 @@
-#include <algorithm>
-#include <chrono>
-#include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include <benchmark/benchmark.h>
 
 #include "example/gpt2/config.h"
 #include "example/gpt2/net.h"
 #include "infini_train/include/comm/run_ranks.h"
-#include "infini_train/include/nn/modules/loss.h"
-#include "infini_train/include/nn/parallel/pp/pipeline_parallel.h"
 #include "infini_train/include/nn/parallel/pp/schedules.h"
-#include "infini_train/include/nn/parallel/pp/simulator.h"
 #include "infini_train/include/nn/parallel/pp/stage_layout.h"
-#include "infini_train/include/optimizer/adamw.h"
+#include "test/bench/pipeline_steps.h"
 
 // GPT-2 124M, 8 micro-batches of 1 x 64 tokens, on two cores: one rank of two threads, and two ranks of one. A step is
 // timed from its start on rank 0 to its end; its micro-batches alone are compared with what the simulator makes of the
@@ -27,33 +21,8 @@ namespace {
 constexpr int kNumCores = 2;
 constexpr int kNumMicrobatches = 8;
 constexpr int64_t kSequenceLength = 64;
-constexpr int kWarmUpSteps = 2;  // the first one takes memory from the system
-constexpr int kNumSteps = 9;
 // Of GPT-2 124M the head costs as much as 5.5 layers.
 constexpr LayerCosts kCosts = {.embedding = 0.0, .layer = 1.0, .head = 5.5};
-
-struct StepTimes {
-    std::vector<double> step_ms;
-    std::vector<double> makespan_ms;
-    std::vector<double> ratio;  // measured / simulated makespan
-};
-
-double Median(std::vector<double> values) {
-    std::sort(values.begin(), values.end());
-    return values[values.size() / 2];
-}
-
-/// The measured makespan of a step, and its ratio to the simulated one.
-void AddTimeline(const PipelineShape& shape, const PipelineSchedule& schedule, const Timeline& timeline,
-                 StepTimes* times) {
-    double end_ms = 0.0;
-    for (const std::vector<TimelineEvent>& events : timeline) {
-        end_ms = std::max(end_ms, events.back().end_ms);
-    }
-    const Simulation simulation = Simulate(shape, schedule.PlanAllRanks(shape), MeasuredCosts(shape, timeline));
-    times->makespan_ms.push_back(end_ms);
-    times->ratio.push_back(end_ms / simulation.makespan);
-}
 
 void RunRank(const comm::Mesh& mesh, const std::shared_ptr<PipelineSchedule>& schedule, DataType dtype,
              StepTimes* times) {
@@ -64,26 +33,12 @@ void RunRank(const comm::Mesh& mesh, const std::shared_ptr<PipelineSchedule>& sc
         std::make_shared<DropoutPosition>(), mesh.device);
     chunk->Initialize(1);
     chunk->To(dtype);
-    PipelineParallel pipeline({chunk}, mesh, {.num_microbatches = kNumMicrobatches, .schedule = schedule});
-    const auto optimizer = std::make_shared<optimizers::AdamW>(pipeline.Parameters(), optimizers::AdamW::Options{});
-    const auto loss = std::make_shared<CrossEntropyLoss>(CrossEntropyLoss::Options{.vocab_size = config.vocab_size});
-    std::vector<int32_t> ids(kNumMicrobatches * kSequenceLength);
-    for (size_t i = 0; i < ids.size(); ++i) {
-        ids[i] = static_cast<int32_t>(i * 7919 % static_cast<size_t>(config.vocab_size));
-    }
-    const auto tokens = Tensor::FromVector(ids, {kNumMicrobatches, kSequenceLength}, mesh.device);
-    for (int step = 0; step < kWarmUpSteps + kNumSteps; ++step) {
-        mesh.world->Barrier();
-        const auto start = std::chrono::steady_clock::now();
-        pipeline.TrainStep(tokens, tokens, optimizer, loss, dtype);
-        mesh.world->Barrier();
-        const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
-        const Timeline timeline = pipeline.GatherTimeline();
-        if (mesh.rank == 0 && step >= kWarmUpSteps) {
-            times->step_ms.push_back(elapsed.count());
-            AddTimeline(pipeline.stage().ShapeFor(kNumMicrobatches), *schedule, timeline, times);
-        }
-    }
+    TimeSteps(mesh, {chunk}, dtype,
+              {.num_microbatches = kNumMicrobatches,
+               .sequence_length = kSequenceLength,
+               .vocab_size = config.vocab_size,
+               .schedule = schedule},
+              times);
 }
 
 void PipelineStep(benchmark::State& state, const std::string& schedule_name, int num_ranks, DataType dtype) {

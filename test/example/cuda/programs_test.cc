@@ -1,8 +1,7 @@
 // The programs on one GPU: ranks as threads over the copy transport and as processes over NCCL learn, to the bit, what
 // one rank does.
 
-#include <algorithm>
-#include <cstdint>
+#include <csignal>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -11,85 +10,26 @@
 #include "gtest/gtest.h"
 
 #include "test/support/cuda_compare.h"
+#include "test/support/gpu_processes.h"
+#include "test/support/gpu_training.h"
 #include "test/support/run_program.h"
-#include "test/support/training_run.h"
 
 namespace infini_train::test {
 namespace {
-
-constexpr unsigned kLimitS = 110;  // eight processes start NCCL on one GPU
-
-/// A text of so many bytes, in which neighbours have something to do with each other.
-std::string WriteText(const TemporaryFolder& folder, size_t num_bytes) {
-    std::string text(num_bytes, ' ');
-    uint32_t state = 1;
-    for (size_t i = 0; i < num_bytes; ++i) {
-        state = state * 1664525u + 1013904223u;
-        text[i] = static_cast<char>('a' + (i % 7 + (state >> 24) % 4));
-    }
-    WriteTextFile(folder.File("text.txt"), text);
-    return folder.File("text.txt");
-}
-
-std::vector<std::string> TrainingFlags(const TemporaryFolder& folder, const std::string& dtype) {
-    // A message is 64 x 160 x 128 elements: over 4 MiB in float32, which NCCL does not hide in a buffer.
-    return {"--model",
-            "tiny",
-            "--input_bin",
-            WriteText(folder, 210000),
-            "--device",
-            "cuda",
-            "--dtype",
-            dtype,
-            "--batch_size",
-            "64",
-            "--sequence_length",
-            "160",
-            "--total_batch_size",
-            "40960",
-            "--num_iteration",
-            "5",
-            "--grad_clip",
-            "0.5",
-            "--metrics_file",
-            folder.File("metrics.jsonl")};
-}
-
-/// The numbers of all steps and validations, as printed; "" for a run that failed.
-std::string Train(const std::string& program, std::vector<std::string> launcher, const std::string& dtype,
-                  const std::vector<std::string>& more) {
-    const TemporaryFolder folder;
-    std::vector<std::string> words = TrainingFlags(folder, dtype);
-    words.insert(words.end(), more.begin(), more.end());
-    std::string started = program;
-    if (!launcher.empty()) {
-        started = launcher.front();
-        launcher.erase(launcher.begin());
-        launcher.push_back(std::string(INFINI_BINARY_DIR) + "/" + program);
-        words.insert(words.begin(), launcher.begin(), launcher.end());
-    }
-    const ProgramResult result = RunProgram(started, words, kLimitS);
-    EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
-    return result.exit_code == 0 ? NumbersOf(folder.File("metrics.jsonl")) : "";
-}
-
-int64_t NumLines(const std::string& text) {
-    return std::count(text.begin(), text.end(), '\n');
-}
 
 using Case = std::tuple<const char*, const char*>;  // program, dtype
 class CudaPrograms : public testing::TestWithParam<Case> {
  protected:
     void SetUp() override {
         INFINI_SKIP_WITHOUT_CUDA();
-        one_rank_ = Train(program_, {}, dtype_, {});
+        one_rank_ = TrainOnGpus(program_, {}, dtype_, {});
         ASSERT_EQ(NumLines(one_rank_), 5);
     }
 
-    void ExpectTheSameOverNccl(const char* num_ranks) {
-        const std::string run_local = std::string(INFINI_SOURCE_DIR) + "/scripts/run_local.sh";
-        EXPECT_EQ(Train(program_, {run_local, "-n", num_ranks, "--"}, dtype_,
-                        {"--pipeline_parallel", num_ranks, "--pipeline_schedule", "1f1b", "--timeout_s", "60"}),
+    void ExpectTheSameOverNccl(int num_ranks) {
+        EXPECT_EQ(TrainOnGpus(program_, RunLocal(num_ranks), dtype_,
+                              {"--pipeline_parallel", std::to_string(num_ranks), "--pipeline_schedule", "1f1b",
+                               "--timeout_s", "60"}),
                   one_rank_)
             << num_ranks << " ranks";
     }
@@ -102,19 +42,20 @@ class CudaPrograms : public testing::TestWithParam<Case> {
 TEST_P(CudaPrograms, LearnTheSameWithRankThreads) {
     for (const char* num_ranks : {"2", "4", "8"}) {
         for (const char* schedule : {"gpipe", "1f1b"}) {
-            EXPECT_EQ(Train(program_, {}, dtype_,
+            EXPECT_EQ(
+                TrainOnGpus(program_, {}, dtype_,
                             {"--pipeline_parallel", num_ranks, "--pipeline_schedule", schedule, "--transport", "copy"}),
-                      one_rank_)
+                one_rank_)
                 << num_ranks << " ranks, " << schedule;
         }
     }
-    EXPECT_EQ(Train(program_, {}, dtype_,
-                    {"--pipeline_parallel", "2", "--pipeline_schedule", "interleaved", "--transport", "copy"}),
+    EXPECT_EQ(TrainOnGpus(program_, {}, dtype_,
+                          {"--pipeline_parallel", "2", "--pipeline_schedule", "interleaved", "--transport", "copy"}),
               one_rank_);
 }
 
 TEST_P(CudaPrograms, LearnTheSameInARecordedStep) {
-    EXPECT_EQ(Train(program_, {}, dtype_, {"--cuda_graph"}), one_rank_);
+    EXPECT_EQ(TrainOnGpus(program_, {}, dtype_, {"--cuda_graph"}), one_rank_);
 }
 
 TEST_P(CudaPrograms, ValidateAndSampleBetweenTheReplaysOfARecordedStep) {
@@ -126,23 +67,23 @@ TEST_P(CudaPrograms, ValidateAndSampleBetweenTheReplaysOfARecordedStep) {
                                               "--sequence_length",  "96",
                                               "--total_batch_size", "36864",
                                               "--text_length",      "9"};
-    const std::string launched = Train(program_, {}, dtype_, between);
+    const std::string launched = TrainOnGpus(program_, {}, dtype_, between);
     ASSERT_EQ(NumLines(launched), 8);
     std::vector<std::string> recorded_flags = between;
     recorded_flags.push_back("--cuda_graph");
-    EXPECT_EQ(Train(program_, {}, dtype_, recorded_flags), launched);
+    EXPECT_EQ(TrainOnGpus(program_, {}, dtype_, recorded_flags), launched);
 }
 
 TEST_P(CudaPrograms, LearnTheSameWithTwoProcessesOverNccl) {
-    ExpectTheSameOverNccl("2");
+    ExpectTheSameOverNccl(2);
 }
 
 TEST_P(CudaPrograms, LearnTheSameWithFourProcessesOverNccl) {
-    ExpectTheSameOverNccl("4");
+    ExpectTheSameOverNccl(4);
 }
 
 TEST_P(CudaPrograms, LearnTheSameWithEightProcessesOverNccl) {
-    ExpectTheSameOverNccl("8");
+    ExpectTheSameOverNccl(8);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, CudaPrograms,
@@ -159,7 +100,7 @@ TEST(CudaPrograms, TakeTheAttentionThatIsNotDeterministicWhereItIsAllowed) {
             std::vector<std::string> words = {"--model",      model, "--sequence_length",  "1024",
                                               "--batch_size", "4",   "--total_batch_size", "4096"};
             words.insert(words.end(), more.begin(), more.end());
-            return Train(program, {}, "bfloat16", words);
+            return TrainOnGpus(program, {}, "bfloat16", words);
         };
         const std::string deterministic = train({});
         ASSERT_EQ(NumLines(deterministic), 5);
@@ -179,7 +120,7 @@ TEST(CudaPrograms, GenerateTheTextThatACpuDoes) {
                 "--temperature",   "0",
                 "--device",        device};
             words.insert(words.end(), more.begin(), more.end());
-            const ProgramResult result = RunProgram("generate", words, kLimitS);
+            const ProgramResult result = RunProgram("generate", words, kGpuLimitS);
             EXPECT_EQ(result.exit_code, 0) << result.err;
             return result.out;
         };
@@ -191,11 +132,21 @@ TEST(CudaPrograms, GenerateTheTextThatACpuDoes) {
     }
 }
 
+TEST(CudaPrograms, EndWhenAProcessIsKilled) {
+    INFINI_SKIP_WITHOUT_CUDA();
+    ExpectThatTheOtherProcessEnds(SIGKILL, /*shares_gpu=*/true);
+}
+
+TEST(CudaPrograms, EndWhenAProcessIsStopped) {
+    INFINI_SKIP_WITHOUT_CUDA();
+    ExpectThatTheOtherProcessEnds(SIGSTOP, /*shares_gpu=*/true);
+}
+
 TEST(CudaPrograms, SayHowToStartProcessesWhenNcclCannotTakeThreads) {
     INFINI_SKIP_WITHOUT_CUDA();
     const std::string num_ranks = std::to_string(NumGpus() + 1);
     const TemporaryFolder folder;
-    std::vector<std::string> words = TrainingFlags(folder, "float32");
+    std::vector<std::string> words = GpuTrainingFlags(folder, "float32");
     words.insert(words.end(), {"--nthread_per_process", num_ranks, "--transport", "nccl"});
     const ProgramResult result = RunProgram("gpt2", words);
     EXPECT_EQ(result.exit_code, 2) << result.out;
