@@ -161,16 +161,21 @@ done
 exec {idle}<> <(:)  # has nothing to read, ever
 while [ ${#running[@]} -gt 0 ]; do
     read -r -t 0.05 -u "$idle"
-    for pid in "${!running[@]}"; do
+    # Of several that end between two looks the one that a signal ended was the first: the others follow it within moments. So
+    # twice, for one that has ended behind the first look's back.
+    failed=0
+    for pid in "${!running[@]}" "${!running[@]}"; do
+        [ -z "${running[$pid]:-}" ] && continue
         kill -0 "$pid" 2>/dev/null && continue
         wait "$pid" 2>/dev/null
         status=$?
         unset "running[$pid]"
-        if [ "$status" -ne 0 ] && [ "$code" -eq 0 ]; then
-            code=$status
-            stop_all TERM
-        fi
+        [ "$status" -le "$failed" ] || failed=$status
     done
+    if [ "$failed" -ne 0 ] && [ "$code" -eq 0 ]; then
+        code=$failed
+        stop_all TERM
+    fi
     if [ -n "$kill_at_us" ] && [ "$(now_us)" -ge "$kill_at_us" ]; then
         signal_all KILL
     fi

@@ -39,3 +39,8 @@ quiet cmake --build "$folder/example/build"
 "$folder/example/build/minimal_pipeline" >"$folder/losses" || fail "the example failed"
 awk '$3 == "loss" { if (first == "") first = $4; last = $4 }
      END { printf "test_install: built outside the tree, minimal_pipeline learns: loss %s -> %s\n", first, last; exit !(last < first / 100) }' "$folder/losses"
+if grep -q '^INFINI_USE_GLOO:BOOL=ON' "$build/CMakeCache.txt"; then
+    timeout 60 scripts/run_local.sh -n 2 -- "$folder/example/build/minimal_pipeline" >"$folder/losses_of_processes" || fail "the example failed on processes"
+    diff "$folder/losses" "$folder/losses_of_processes" >&2 || fail "the example has other losses on processes"
+    echo "test_install: the same losses on two processes"
+fi

@@ -52,9 +52,10 @@ DEFINE_string(pipeline_layout, "",
 DEFINE_double(timeout_s, 600, "seconds that a rank waits for another before the run ends");
 
 DEFINE_string(device, "auto", "cpu, cuda (a GPU a rank), or auto: cuda where the build and the machine have it");
-DEFINE_string(transport, "auto",
-              "between ranks on GPUs: nccl (a GPU a rank, or processes by scripts/run_local.sh), copy (rank threads of "
-              "one process, on any number of GPUs); auto: nccl where it can be");
+DEFINE_string(
+    transport, "auto",
+    "between ranks on GPUs: nccl (a GPU a rank, or processes by scripts/run_local.sh), copy (rank threads of "
+    "one process, on any number of GPUs); auto: nccl where it can be. On CPUs: copy, and gloo between processes");
 DEFINE_bool(
     nondeterministic, false,
     "allow GPU kernels whose sums have no fixed order (the backward of attention): faster, and two runs differ");
@@ -329,9 +330,16 @@ bool ParseFlags(int argc, char** argv, ProgramOptions* options) {
     if (!ReadCommandLine(words.subspan(1), ProgramCommandLine(argv[0])).has_value()) {
         return false;
     }
+    // Before those of a checkpoint count as given.
+    const bool asks_for_decay = IsGiven("lr_schedule") && !IsGiven("final_lr_fraction");
     const std::vector<std::string> notes = ResolveLoad();
     *options = CheckedOptions();
     options->notes = notes;
+    const bool is_flat = options->lr.kind != optimizers::LrScheduleKind::kConstant && options->lr.final_fraction == 1.0;
+    if (asks_for_decay && is_flat) {
+        options->notes.push_back(StrCat("--lr_schedule ", FLAGS_lr_schedule,
+                                        " changes nothing with --final_lr_fraction 1: pass a smaller one"));
+    }
     return true;
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "example/common/sampling.h"
+#include "infini_train/include/comm/wait_error.h"
 #include "infini_train/include/common/error.h"
 #include "infini_train/include/common/str_cat.h"
 #include "infini_train/include/core/random.h"
@@ -93,13 +94,15 @@ std::vector<int32_t> Generate(nn::parallel::PipelineParallel& pipeline, const co
         const int64_t begin = cache.has_value() ? num_seen : std::max<int64_t>(0, length() - model.block_size);
         num_seen = length();
         const std::vector<int32_t> ids(tokens.begin() + begin, tokens.end());
-        const TensorList outputs = pipeline.Forward({Tensor::FromVector(ids, {1, length() - begin}, mesh.device)});
-        if (!outputs.empty()) {
-            const int32_t token = SampleToken(LastRow(*outputs[0], model.vocab_size), sampling,
-                                              UniformOf(options, static_cast<uint64_t>(i)));
-            CopyFromHost(&token, *next);
-        }
-        mesh.pipeline->Broadcast(*next, pipeline.stage().last_rank());
+        comm::WaitingAt(StrCat("for token ", i + 1, " of a text"), [&] {
+            const TensorList outputs = pipeline.Forward({Tensor::FromVector(ids, {1, length() - begin}, mesh.device)});
+            if (!outputs.empty()) {
+                const int32_t token = SampleToken(LastRow(*outputs[0], model.vocab_size), sampling,
+                                                  UniformOf(options, static_cast<uint64_t>(i)));
+                CopyFromHost(&token, *next);
+            }
+            mesh.pipeline->Broadcast(*next, pipeline.stage().last_rank());
+        });
         tokens.push_back(next->ToVector<int32_t>()[0]);
         mesh.pipeline->ThrowIfFailed();
         if (options.on_token != nullptr) {

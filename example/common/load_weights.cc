@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
-#include <vector>
 
+#include "infini_train/include/checkpoint/checkpoint_reader.h"
 #include "infini_train/include/common/error.h"
 #include "infini_train/include/nn/state_dict.h"
 
@@ -44,6 +44,26 @@ void LoadWeights(const checkpoint::WeightSource& file, const nn::Module& module)
     for (const nn::NamedParameter& parameter : module.NamedParameters()) {
         nn::RefreshFromMaster(*parameter.tensor);
     }
+}
+
+std::vector<std::shared_ptr<nn::Module>> LoadChunks(const ProgramOptions& options, const PipelineSetup& setup,
+                                                    const ModelSpec& model,
+                                                    const std::shared_ptr<nn::DropoutPosition>& position,
+                                                    const comm::Mesh& mesh) {
+    if (!options.load.empty()) {
+        checkpoint::VerifyChecksums(options.load, mesh.rank, mesh.shape.num_ranks());
+    }
+    std::vector<std::shared_ptr<nn::Module>> chunks =
+        BuildChunks(setup, model, mesh.position.pipeline, position, mesh.device);
+    for (const std::shared_ptr<nn::Module>& chunk : chunks) {
+        if (model.weights != nullptr) {
+            LoadWeights(*model.weights, *chunk);
+        } else {
+            chunk->Initialize(options.seed);
+        }
+        chunk->To(options.dtype);
+    }
+    return chunks;
 }
 
 }  // namespace infini_train

@@ -5,6 +5,7 @@
 #include <exception>
 #include <filesystem>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <system_error>
@@ -20,6 +21,7 @@
 #include "example/common/stop_signal.h"
 #include "example/common/train_loop.h"
 #include "infini_train/include/checkpoint/training_state.h"
+#include "infini_train/include/comm/process_place.h"
 #include "infini_train/include/comm/run_ranks.h"
 #include "infini_train/include/common/error.h"
 #include "infini_train/include/common/str_cat.h"
@@ -179,16 +181,21 @@ void CheckCudaGraph(const ProgramOptions& options, const PipelineSetup& setup) {
     }
 }
 
+bool IsTraining(const ProgramOptions& options) {
+    return options.num_iteration > 0 && !options.dry_run;
+}
+
 void Run(const ProgramOptions& options, ModelFactory make_model) {
-    CheckOutputs(options);
-    const bool is_training = options.num_iteration > 0 && !options.dry_run;
-    // Where nothing is trained nothing is lost, and a signal ends the process as usual.
-    const auto signals = is_training ? std::make_unique<StopSignals>() : nullptr;
+    const comm::ProcessPlace process = comm::ReadProcessPlace();
+    if (process.index == 0) {  // the others write none; their hosts need no such folders
+        CheckOutputs(options);
+    }
+    const bool is_training = IsTraining(options);
     const ModelSpec model = make_model(options);
     if (options.dry_run) {
         CheckSequenceLength(options, model);
     }
-    const PipelineSetup setup = MakePipelineSetup(options, model, comm::ReadProcessPlace());
+    const PipelineSetup setup = MakePipelineSetup(options, model, process);
     comm::RanksOptions ranks = {.shape = setup.mesh,
                                 .process = setup.process,
                                 .device = options.device,
@@ -219,7 +226,7 @@ void Run(const ProgramOptions& options, ModelFactory make_model) {
                           .tokenizer = tokenizer.get(),
                           .start = start.has_value() ? &*start : nullptr};
     if (setup.process.num_processes > 1) {
-        ranks.fingerprint = RunFingerprint(plan);
+        ranks.fingerprint = RunFingerprint(plan, FlagsFingerprint());
     }
     comm::RunRanks(ranks, [&plan](const comm::Mesh& mesh) { RunRank(plan, mesh); });
 }
@@ -248,9 +255,13 @@ int RunProgram(int argc, char** argv, ModelFactory make_model) {
     OpenStandardStreams();
     FLAGS_logtostderr = true;
     google::InitGoogleLogging(argv[0]);
+    // To the end: the launcher of a run that has failed sends one, which must not cut off the line that says why.
+    std::unique_ptr<StopSignals> signals;
     try {
         ProgramOptions options;
         if (ParseFlags(argc, argv, &options)) {
+            // Where nothing is trained nothing is lost, and a signal ends the process as usual.
+            signals = IsTraining(options) ? std::make_unique<StopSignals>() : nullptr;
             Run(options, make_model);
         }
         FlushStdout();
@@ -258,6 +269,9 @@ int RunProgram(int argc, char** argv, ModelFactory make_model) {
     } catch (const Error& error) {
         std::fprintf(stderr, "%s\n", error.what());
         return error.exit_code();
+    } catch (const std::bad_alloc&) {
+        std::fprintf(stderr, "there is no more memory\n");
+        return 1;
     } catch (const std::exception& error) {
         std::fprintf(stderr, "unexpected: %s\n", error.what());
         return 1;

@@ -75,8 +75,11 @@ std::string ProgressText(const StepMetrics& metrics, int64_t num_steps, double s
     return text.substr(0, room);
 }
 
+// mpirun gives its first process a terminal that it reads itself, even where its own output goes to a file.
 ProgressLine::ProgressLine(const Options& options)
-    : options_(options), redraws_(isatty(fileno(options.out)) == 1 && ReadEnv("TERM").value_or("dumb") != "dumb") {}
+    : options_(options),
+      redraws_(isatty(fileno(options.out)) == 1 && ReadEnv("TERM").value_or("dumb") != "dumb" &&
+               !ReadEnv("OMPI_COMM_WORLD_RANK").has_value()) {}
 
 ProgressLine::~ProgressLine() {
     if (is_drawn_) {

@@ -21,13 +21,20 @@ namespace {
 
 // Other data differs in nearly every row.
 constexpr int64_t kRowsOfADataset = 64;
+// Next to each other: of a matrix that is stored transposed they are read as one.
 constexpr int64_t kRowsOfAParameter = 4;
 
-/// Flags that may differ: a place of files, whose content is compared, and what changes no number.
-bool MayDiffer(std::string_view flag) {
-    constexpr std::array kFlags = {"input_bin", "input_val_bin", "llmc_filepath",   "hf_dir",
-                                   "load",      "tokenizer",     "threads_per_rank"};
-    return std::find(kFlags.begin(), kFlags.end(), flag) != kFlags.end();
+/// Flags that may differ: places of files whose content is compared, what changes no number, what process 0 alone
+/// writes, and the device, of which the one that was chosen is compared.
+constexpr std::array kMayDiffer = {"input_bin",   "input_val_bin", "llmc_filepath",    "hf_dir",
+                                   "load",        "tokenizer",     "threads_per_rank", "metrics_file",
+                                   "tensorboard", "print_plan",    "plan_json",        "device"};
+
+/// Flags whose value is process 0's alone, but for which all ranks do something when they are set.
+constexpr std::array kAllOrNone = {"timeline", "report"};
+
+bool IsIn(const auto& flags, std::string_view flag) {
+    return std::find(flags.begin(), flags.end(), flag) != flags.end();
 }
 
 class Digest {
@@ -59,17 +66,19 @@ class Digest {
 std::set<int64_t> SomeRows(int64_t num_rows, int64_t num_wanted) {
     std::set<int64_t> rows;
     for (int64_t i = 0; i < num_wanted; ++i) {
-        rows.insert((num_rows - 1) / (num_wanted - 1) * i);
+        rows.insert((num_rows - 1) * i / (num_wanted - 1));
     }
-    rows.insert(num_rows - 1);
     return rows;
 }
 
-std::string FlagLines() {
+std::string FlagLines(const std::string& flags) {
     std::string lines;
-    std::istringstream all(FlagsFingerprint());
+    std::istringstream all(flags);
     for (std::string line; std::getline(all, line);) {
-        if (!MayDiffer(line.substr(0, line.find('=')))) {
+        const std::string flag = line.substr(0, line.find('='));
+        if (IsIn(kAllOrNone, flag)) {
+            lines += flag + (line.size() == flag.size() + 1 ? "=\n" : "=a file\n");
+        } else if (!IsIn(kMayDiffer, flag)) {
             lines += line + "\n";
         }
     }
@@ -99,12 +108,12 @@ std::string WeightsText(const ModelSpec& model) {
     std::vector<float> values;
     for (const checkpoint::NamedShape& parameter : model.hf->parameters()) {
         const Shape& shape = parameter.shape;
-        values.resize(static_cast<size_t>(NumElements(shape) / shape[0]));
+        const int64_t num_rows = std::min(kRowsOfAParameter, shape[0]);
+        const int64_t first = (shape[0] - num_rows) / 2;
+        values.resize(static_cast<size_t>(NumElements(shape) / shape[0] * num_rows));
         digest.Add(parameter.name);
-        for (const int64_t row : SomeRows(shape[0], kRowsOfAParameter)) {
-            model.weights->ReadRows(parameter.name, row, row + 1, values.data());
-            digest.Add(std::span<const float>(values));
-        }
+        model.weights->ReadRows(parameter.name, first, first + num_rows, values.data());
+        digest.Add(std::span<const float>(values));
     }
     return "content " + digest.Text();
 }
@@ -144,11 +153,13 @@ std::string TokenizerText(const RunPlan& plan) {
 
 }  // namespace
 
-std::string RunFingerprint(const RunPlan& plan) {
-    return StrCat("version=", INFINI_VERSION, "\n", FlagLines(), "config=", ModelText(*plan.model),
-                  "\nweights=", WeightsText(*plan.model), "\nstep=", plan.start == nullptr ? 0 : plan.start->step,
-                  "\nplan=", PlanText(*plan.setup), "\ntokens=", DatasetText(plan.train),
-                  "\nvalidation tokens=", DatasetText(plan.validation), "\ntokens of text=", TokenizerText(plan), "\n");
+std::string RunFingerprint(const RunPlan& plan, const std::string& flags) {
+    return StrCat("version=", INFINI_VERSION, "\n", FlagLines(flags),
+                  "device=", plan.options->device == DeviceType::kCUDA ? "cuda" : "cpu",
+                  "\nconfig=", ModelText(*plan.model), "\nweights=", WeightsText(*plan.model),
+                  "\nstep=", plan.start == nullptr ? 0 : plan.start->step, "\nplan=", PlanText(*plan.setup),
+                  "\ntokens=", DatasetText(plan.train), "\nvalidation tokens=", DatasetText(plan.validation),
+                  "\ntokens of text=", TokenizerText(plan), "\n");
 }
 
 }  // namespace infini_train

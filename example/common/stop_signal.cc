@@ -11,7 +11,12 @@
 namespace infini_train {
 namespace {
 
-std::atomic<int> stop_signal{0};  // of the process, as signals are
+// Of the process, as signals are.
+std::atomic<int> stop_signal{0};
+std::atomic<bool> have_steps_begun{false};
+
+// In which a run that fails at this moment can say why: the launcher sends a signal to the others then.
+constexpr timespec kLastWords = {.tv_sec = 1, .tv_nsec = 0};
 
 sigset_t Signals() {
     sigset_t signals;
@@ -28,6 +33,7 @@ sigset_t Signals() {
 // pointer for a buffer on the heap, and what the kernel would put below it for a handler destroys what lies there.
 StopSignals::StopSignals() {
     stop_signal = 0;
+    have_steps_begun = false;
     const sigset_t signals = Signals();
     CHECK_EQ(pthread_sigmask(SIG_BLOCK, &signals, &former_mask_), 0);  // threads inherit it
     listener_ = std::thread([this, signals] {
@@ -36,6 +42,16 @@ StopSignals::StopSignals() {
                 _exit(128 + signal);  // as a shell reports it
             }
             stop_signal = signal;
+            if (have_steps_begun) {
+                continue;
+            }
+            const int next = sigtimedwait(&signals, nullptr, &kLastWords);
+            if (has_ended_) {
+                return;
+            }
+            if (next > 0 || !have_steps_begun) {
+                _exit(128 + (next > 0 ? next : signal));
+            }
         }
     });
 }
@@ -45,6 +61,10 @@ StopSignals::~StopSignals() {
     pthread_kill(listener_.native_handle(), SIGTERM);
     listener_.join();
     pthread_sigmask(SIG_SETMASK, &former_mask_, nullptr);
+}
+
+void StepsBegin() {
+    have_steps_begun = true;
 }
 
 int StopSignal() {

@@ -9,8 +9,10 @@
 namespace infini_train {
 
 /// While one of these lives, SIGTERM, SIGINT and SIGUSR1 only ask the run to stop after the step; a second one ends the
-/// process at once, with exit code 128 + signal. One a process, made by its main thread before there are other threads:
-/// those that it finds are ended by the signals as usual, and the process with them.
+/// process at once, with exit code 128 + signal. Before the steps begin (StepsBegin) there is nothing to save, and a
+/// process may wait long for the others of its run: the first one ends it, too, a second later. One a process, made by
+/// its main thread before there are other threads: those that it finds are ended by the signals as usual, and the
+/// process with them.
 class StopSignals {
  public:
     StopSignals();
@@ -24,6 +26,8 @@ class StopSignals {
     std::thread listener_;
 };
 
+/// From here on a signal waits for the end of a step.
+void StepsBegin();
 /// The signal that asked this process to stop; 0: none.
 int StopSignal();
 /// "SIGTERM"

@@ -4,7 +4,6 @@
 
 #include <cstdio>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "glog/logging.h"
@@ -12,7 +11,6 @@
 #include "example/common/load_weights.h"
 #include "example/common/sample_text.h"
 #include "example/common/trainer.h"
-#include "infini_train/include/checkpoint/checkpoint_reader.h"
 #include "infini_train/include/common/error.h"
 #include "infini_train/include/common/str_cat.h"
 #include "infini_train/include/nn/parallel/pp/pipeline_parallel.h"
@@ -44,23 +42,10 @@ class RankRun {
  public:
     RankRun(const RunPlan& plan, const comm::Mesh& mesh)
         : plan_(plan), options_(*plan.options), setup_(*plan.setup), mesh_(mesh) {
-        if (!options_.load.empty()) {
-            checkpoint::VerifyChecksums(options_.load, mesh.rank, mesh.shape.num_ranks());
-        }
         auto position = std::make_shared<nn::DropoutPosition>();
         position->seed = options_.seed;
-        std::vector<std::shared_ptr<nn::Module>> chunks =
-            BuildChunks(setup_, *plan.model, mesh.position.pipeline, position, mesh.device);
-        for (const std::shared_ptr<nn::Module>& chunk : chunks) {
-            if (plan.model->weights != nullptr) {
-                LoadWeights(*plan.model->weights, *chunk);
-            } else {
-                chunk->Initialize(options_.seed);
-            }
-            chunk->To(options_.dtype);
-        }
         pipeline_ = std::make_shared<PipelineParallel>(
-            std::move(chunks), mesh,
+            LoadChunks(options_, setup_, *plan.model, position, mesh), mesh,
             PipelineParallel::Options{.num_microbatches = setup_.shape.num_microbatches,
                                       .max_grad_norm = options_.grad_clip,
                                       .schedule = setup_.schedule,

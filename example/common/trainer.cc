@@ -49,6 +49,7 @@ Trainer::Trainer(const RunPlan& plan, const comm::Mesh& mesh,
 }
 
 void Trainer::Run() {
+    StepsBegin();
     if (prints()) {
         PrintBatch();
     }

@@ -1,6 +1,8 @@
-// A model of your own on two ranks, threads that hold half of the layers each. It learns which arm of a double spiral a
-// point is on. To build it, with infini_train installed in PREFIX, copy this folder and run in the copy
+// A model of your own on two ranks, threads that hold half of the layers each; or on the processes that a launcher
+// starts. It learns which arm of a double spiral a point is on. To build it, with infini_train installed in PREFIX,
+// copy this folder and run in the copy
 //     cmake -S . -B build -DCMAKE_PREFIX_PATH=PREFIX && cmake --build build && build/minimal_pipeline
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -10,6 +12,7 @@
 
 #include "infini_train/include/autograd/add.h"
 #include "infini_train/include/autograd/gelu.h"
+#include "infini_train/include/comm/process_place.h"
 #include "infini_train/include/comm/run_ranks.h"
 #include "infini_train/include/core/random.h"
 #include "infini_train/include/nn/modules/container.h"
@@ -73,7 +76,9 @@ void RunRank(const comm::Mesh& mesh) {
 }
 
 int main(int argc, char** argv) try {
-    comm::RunRanks({.shape = {.pipeline = argc > 1 ? std::atoi(argv[1]) : 2}}, RunRank);
+    const comm::ProcessPlace process = comm::ReadProcessPlace();
+    const int num_stages = argc > 1 ? std::atoi(argv[1]) : std::max(2, process.num_processes);
+    comm::RunRanks({.shape = {.pipeline = num_stages}, .process = process}, RunRank);
 } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

@@ -1,6 +1,5 @@
 #include "example/tools/export_source.h"
 
-#include <array>
 #include <cstddef>
 #include <cstdio>
 #include <exception>
@@ -10,21 +9,15 @@
 #include "gflags/gflags.h"
 
 #include "example/common/command_line.h"
+#include "example/tools/model_flags.h"
 #include "infini_train/include/checkpoint/checkpoint_reader.h"
 #include "infini_train/include/checkpoint/hf_family.h"
 #include "infini_train/include/checkpoint/llmc_gpt2.h"
 #include "infini_train/include/checkpoint/llmc_llama3.h"
 #include "infini_train/include/common/error.h"
 
-DEFINE_string(llmc_filepath, "", "weights to read: a GPT-2 or LLaMA-3 file of llm.c");
-DEFINE_string(hf_dir, "", "weights to read: a folder with config.json and model.safetensors");
-DEFINE_string(load, "", "weights to read: a checkpoint, or the newest one in the folder that a training saved in");
 DEFINE_string(output, "", "where to write");
 DEFINE_string(dtype, "", "float32 or bfloat16; empty: as the weights are stored");
-DEFINE_double(
-    rope_scaling_factor, 8.0,
-    "for an llm.c file that says that its rotary frequencies are scaled, but not by how much: 8 for LLaMA-3.1, "
-    "32 for LLaMA-3.2");
 
 namespace infini_train {
 namespace {
@@ -38,7 +31,7 @@ ExportSource OpenLlmc(const std::string& path) {
                 .weights = std::shared_ptr<const checkpoint::WeightSource>(file, &file->weights)};
     }
     const auto file = std::make_shared<const checkpoint::LlmcLlama3File>(checkpoint::OpenLlmcLlama3(path));
-    return {.config = checkpoint::HfConfigOf(file->header, static_cast<float>(FLAGS_rope_scaling_factor)),
+    return {.config = checkpoint::HfConfigOf(file->header, RopeScalingFactor()),
             .weights = std::shared_ptr<const checkpoint::WeightSource>(file, &file->weights),
             .notes = file->header.notes};
 }
@@ -64,29 +57,21 @@ DataType ChosenDtype(const checkpoint::WeightSource& weights) {
     return weights.dtype();
 }
 
+/// A checkpoint whose files have no bit of another value than they were written with.
+std::string SoundCheckpoint(const std::string& path) {
+    const std::string folder = checkpoint::FindCheckpoint(path);
+    checkpoint::VerifyChecksums(folder, /*part=*/0, /*num_parts=*/1);
+    return folder;
+}
+
 ExportSource OpenSource() {
-    const std::array<std::string, 3> paths = {FLAGS_llmc_filepath, FLAGS_hf_dir, FLAGS_load};
-    int num_given = 0;
-    for (const std::string& path : paths) {
-        num_given += path.empty() ? 0 : 1;
-    }
-    if (num_given != 1) {
-        throw Error({.where = "--llmc_filepath, --hf_dir, --load",
-                     .what = num_given == 0 ? "no weights to read (see --help)" : "exclude each other",
-                     .wanted = "one of them"});
-    }
+    CheckOneIsGiven({"llmc_filepath", "hf_dir", "load"});
     if (FLAGS_output.empty()) {
         throw Error({.where = "--output", .what = "needed: where to write (see --help)"});
     }
-    if (!(FLAGS_rope_scaling_factor >= 1.0 && FLAGS_rope_scaling_factor <= 1e6)) {
-        throw Error({.where = "--rope_scaling_factor",
-                     .what = "out of range",
-                     .got = FlagValue("rope_scaling_factor"),
-                     .wanted = "1 to 1000000"});
-    }
     ExportSource source = !FLAGS_llmc_filepath.empty() ? OpenLlmc(FLAGS_llmc_filepath)
                           : !FLAGS_hf_dir.empty()      ? OpenHf(FLAGS_hf_dir)
-                                                       : OpenHf(checkpoint::FindCheckpoint(FLAGS_load));
+                                                       : OpenHf(SoundCheckpoint(FLAGS_load));
     source.dtype = ChosenDtype(*source.weights);
     return source;
 }

@@ -1,4 +1,3 @@
-#include <array>
 #include <chrono>
 #include <cstdio>
 #include <exception>
@@ -20,26 +19,22 @@
 #include "example/common/generate.h"
 #include "example/common/load_weights.h"
 #include "example/common/pipeline_setup.h"
+#include "example/common/run_fingerprint.h"
 #include "example/gpt2/spec.h"
 #include "example/llama3/spec.h"
 #include "example/tools/generate_text.h"
+#include "example/tools/model_flags.h"
 #include "infini_train/include/checkpoint/checkpoint_reader.h"
 #include "infini_train/include/checkpoint/hf_family.h"
 #include "infini_train/include/checkpoint/training_state.h"
+#include "infini_train/include/comm/process_place.h"
 #include "infini_train/include/comm/run_ranks.h"
 #include "infini_train/include/common/error.h"
 #include "infini_train/include/common/file.h"
 #include "infini_train/include/common/str_cat.h"
 #include "infini_train/include/data/tokenizer.h"
 
-DEFINE_string(llmc_filepath, "", "weights: a GPT-2 or LLaMA-3 file of llm.c");
-DEFINE_string(hf_dir, "", "weights: a Hugging Face folder, config.json and model.safetensors (or shards)");
-DEFINE_string(load, "", "weights: a checkpoint of a training, or the folder of its checkpoints (the newest there)");
 DEFINE_string(model, "", "random weights, to try the speed: d12, d24, d36, d48 (GPT-2), 1b, 8b (LLaMA-3)");
-DEFINE_double(
-    rope_scaling_factor, 8,
-    "stretch of the rotary frequencies for a LLaMA-3 file of llm.c that asks for it but does not say how much "
-    "(LLaMA-3.1: 8, 3.2: 32)");
 DEFINE_string(prompt, "", "text to go on from, names of special tokens included; empty: as a document begins");
 DEFINE_string(prompt_file, "", "file with that text");
 DEFINE_string(tokenizer, "",
@@ -55,6 +50,9 @@ DEFINE_uint64(seed, 42, "decides the sampling, and random weights");
 DEFINE_bool(kv_cache, true,
             "keep keys and values of earlier positions; without, each token computes all of them again");
 DEFINE_int32(pipeline_parallel, 1, "stages that the layers are spread over, a rank each");
+DEFINE_int32(nthread_per_process, 0,
+             "ranks of a process, a thread each; 0: pipeline_parallel, or 1 where a launcher (torchrun, mpirun, srun) "
+             "starts the processes");
 DEFINE_string(device, "auto", "cpu, cuda (a GPU a rank), or auto: cuda where the build and the machine have it");
 DEFINE_string(dtype, "", "float32 or bfloat16; empty: that of the checkpoint, where there is one, else float32");
 DEFINE_int32(threads_per_rank, 0, "OpenMP threads of a rank; 0: its share of the cores");
@@ -76,19 +74,20 @@ CommandLine GenerateCommandLine(const std::string& program) {
                 {"Model", {"llmc_filepath", "hf_dir", "load", "model", "rope_scaling_factor"}},
                 {"Text", {"prompt", "prompt_file", "tokenizer", "text_length", "num_samples", "stop_at_end_of_text"}},
                 {"Sampling", {"temperature", "top_k", "top_p", "seed"}},
-                {"Running", {"pipeline_parallel", "device", "dtype", "threads_per_rank", "kv_cache", "timeout_s"}}}};
+                {"Running",
+                 {"pipeline_parallel", "nthread_per_process", "device", "dtype", "threads_per_rank", "kv_cache",
+                  "timeout_s"}}}};
 }
 
 /// All that the ranks share; nobody changes it.
 struct Job {
+    ProgramOptions options = {};
     ModelSpec model = {};
     PipelineSetup setup = {};
-    comm::RanksOptions ranks = {};
     std::unique_ptr<data::Tokenizer> tokenizer = nullptr;
     std::vector<int32_t> prompt = {};
     GenerateOptions text = {};
     int num_samples = 1;
-    DataType dtype = DataType::kFloat32;
 };
 
 /// Where the time went, over all texts.
@@ -97,19 +96,6 @@ struct Times {
     std::chrono::duration<double> rest{0.0};
     int64_t num_rest = 0;  // tokens after the first
 };
-
-void CheckStart() {
-    constexpr std::array kStarts = {"llmc_filepath", "hf_dir", "load", "model"};
-    int num_given = 0;
-    for (const char* flag : kStarts) {
-        num_given += FlagValue(flag).empty() ? 0 : 1;
-    }
-    if (num_given != 1) {
-        throw Error({.where = "--llmc_filepath, --hf_dir, --load, --model",
-                     .what = num_given == 0 ? "no model (see --help)" : "exclude each other",
-                     .wanted = "one of them"});
-    }
-}
 
 ModelSpec OpenModel(const ProgramOptions& options) {
     const std::string path = options.llmc_filepath + options.hf_dir + options.load;  // one of them, or none
@@ -187,39 +173,50 @@ GenerateOptions CheckedTextOptions(const data::Tokenizer& tokenizer) {
             .uses_cache = FLAGS_kv_cache};
 }
 
+/// Replicas would write the same text.
+void CheckRanks(const PipelineSetup& setup) {
+    if (setup.mesh.data > 1) {
+        RefuseFlag("pipeline_parallel", "a text is written by one rank a stage",
+                   StrCat(setup.shape.num_ranks, " for ", setup.mesh.num_ranks(), " ranks"),
+                   StrCat(setup.mesh.num_ranks()));
+    }
+}
+
 Job MakeJob() {
-    CheckStart();
-    const std::string load = FLAGS_load.empty() ? "" : checkpoint::FindCheckpoint(FLAGS_load);
-    const std::map<std::string, std::string> settings = SettingsOf(load);
-    ProgramOptions options;
+    CheckOneIsGiven({"llmc_filepath", "hf_dir", "load", "model"});
+    Job job;
+    ProgramOptions& options = job.options;
     options.model = FLAGS_model;
     options.llmc_filepath = FLAGS_llmc_filepath;
     options.hf_dir = FLAGS_hf_dir;
-    options.load = load;
-    options.rope_scaling_factor = FloatAtLeast("rope_scaling_factor", FLAGS_rope_scaling_factor, 1.0f);
+    options.load = FLAGS_load.empty() ? "" : checkpoint::FindCheckpoint(FLAGS_load);
+    options.rope_scaling_factor = RopeScalingFactor();
     options.seed = FLAGS_seed;
     options.pipeline_parallel =
         AtMost("pipeline_parallel", AtLeast("pipeline_parallel", FLAGS_pipeline_parallel, 1), kMaxRanks);
+    options.nthread_per_process =
+        AtMost("nthread_per_process", AtLeast("nthread_per_process", FLAGS_nthread_per_process, 0), kMaxRanks);
     options.threads_per_rank =
         AtMost("threads_per_rank", AtLeast("threads_per_rank", FLAGS_threads_per_rank, 0), kMaxRanks);
-    Job job = {.model = OpenModel(options),
-               .tokenizer = data::MakeTokenizer(FlagOr("tokenizer", settings, TokenizerOf(FLAGS_hf_dir))),
-               .num_samples = AtLeast("num_samples", FLAGS_num_samples, 1),
-               .dtype = ParseDtype(FlagOr("dtype", settings, "float32"))};
+    options.timeout_s = AtLeast("timeout_s", FLAGS_timeout_s, 1.0);
+    options.device = ChosenDevice();
+    options.prompt = PromptText();
+    const std::map<std::string, std::string> settings = SettingsOf(options.load);
+    options.tokenizer = FlagOr("tokenizer", settings, TokenizerOf(FLAGS_hf_dir));
+    job.model = OpenModel(options);
+    job.tokenizer = data::MakeTokenizer(options.tokenizer);
+    job.num_samples = AtLeast("num_samples", FLAGS_num_samples, 1);
+    options.dtype = ParseDtype(FlagOr("dtype", settings, "float32"));
     if (job.model.vocab_size > job.tokenizer->vocab_size()) {
         RefuseFlag("tokenizer", "cannot write all tokens of this model",
-                   StrCat(FlagOr("tokenizer", settings, TokenizerOf(FLAGS_hf_dir)), ", which has ",
-                          job.tokenizer->vocab_size()),
+                   StrCat(options.tokenizer, ", which has ", job.tokenizer->vocab_size()),
                    StrCat("at least ", job.model.vocab_size));
     }
     job.text = CheckedTextOptions(*job.tokenizer);
-    job.prompt = EncodePrompt(PromptText(), *job.tokenizer);
+    job.prompt = EncodePrompt(options.prompt, *job.tokenizer);
     CheckPrompt(job.model, job.prompt);
-    job.setup = MakePipelineSetup(options, job.model, {});
-    job.ranks = {.shape = job.setup.mesh,
-                 .device = ChosenDevice(),
-                 .timeout_s = AtLeast("timeout_s", FLAGS_timeout_s, 1.0),
-                 .threads_per_rank = job.setup.threads_per_rank};
+    job.setup = MakePipelineSetup(options, job.model, comm::ReadProcessPlace());
+    CheckRanks(job.setup);
     return job;
 }
 
@@ -262,18 +259,8 @@ void WriteText(const Job& job, const comm::Mesh& mesh, int sample, nn::parallel:
 
 void RunRank(const Job& job, const comm::Mesh& mesh) {
     const auto position = std::make_shared<nn::DropoutPosition>();
-    std::vector<std::shared_ptr<nn::Module>> chunks =
-        BuildChunks(job.setup, job.model, mesh.position.pipeline, position, mesh.device);
-    for (const std::shared_ptr<nn::Module>& chunk : chunks) {
-        if (job.model.weights != nullptr) {
-            LoadWeights(*job.model.weights, *chunk);
-        } else {
-            chunk->Initialize(job.text.seed);
-        }
-        chunk->To(job.dtype);
-    }
     nn::parallel::PipelineParallel pipeline(
-        std::move(chunks), mesh,
+        LoadChunks(job.options, job.setup, job.model, position, mesh), mesh,
         {.schedule = job.setup.schedule, .rank_of_stage = job.setup.shape.rank_of_stage, .dropout_position = position});
     Times times;
     for (int sample = 0; sample < job.num_samples; ++sample) {
@@ -287,13 +274,43 @@ void RunRank(const Job& job, const comm::Mesh& mesh) {
     }
 }
 
+/// "flag=value" of all that the processes of a run must have alike.
+std::string FlagLines() {
+    std::string lines;
+    for (const FlagGroup& group : GenerateCommandLine("").groups) {
+        for (const std::string& flag : group.flags) {
+            // The text in the file is compared.
+            lines += flag == "prompt_file" ? "" : StrCat(flag, "=", FlagValue(flag), "\n");
+        }
+    }
+    return lines;
+}
+
 void Run() {
     const Job job = MakeJob();
-    std::fprintf(stderr, "%s, %s\n", job.model.name.c_str(), std::string(Name(job.dtype)).c_str());
-    for (const std::string& note : job.model.notes) {
-        std::fprintf(stderr, "note: %s\n", note.c_str());
+    const ProgramOptions& options = job.options;
+    comm::RanksOptions ranks = {.shape = job.setup.mesh,
+                                .process = job.setup.process,
+                                .device = options.device,
+                                .timeout_s = options.timeout_s,
+                                .threads_per_rank = job.setup.threads_per_rank};
+    std::vector<std::string> notes = job.model.notes;
+    notes.push_back(job.setup.process.note);
+    notes.push_back(comm::ChooseTransport(ranks).note);
+    if (job.setup.process.index == 0) {
+        std::fprintf(stderr, "%s, %s\n", job.model.name.c_str(), std::string(Name(options.dtype)).c_str());
+        for (const std::string& note : notes) {
+            if (!note.empty()) {
+                std::fprintf(stderr, "note: %s\n", note.c_str());
+            }
+        }
     }
-    comm::RunRanks(job.ranks, [&job](const comm::Mesh& mesh) { RunRank(job, mesh); });
+    if (job.setup.process.num_processes > 1) {
+        ranks.fingerprint = RunFingerprint(
+            {.options = &options, .model = &job.model, .setup = &job.setup, .tokenizer = job.tokenizer.get()},
+            FlagLines());
+    }
+    comm::RunRanks(ranks, [&job](const comm::Mesh& mesh) { RunRank(job, mesh); });
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ namespace infini_train::checkpoint::test {
 namespace {
 
 constexpr int kKills = 150;
-constexpr int kMaxDelayUs = 60000;  // a save takes about 10 ms
+constexpr int kMaxDelayUs = 60000;  // a save takes about 10 ms, on a busy machine many times that
 
 /// Writes each step twice, so that the second takes the place of the first, and tells of each when it is there.
 [[noreturn]] void SaveForEver(const std::string& run, int64_t first_moment, int told) {
@@ -41,17 +41,24 @@ constexpr int kMaxDelayUs = 60000;  // a save takes about 10 ms
     _exit(1);
 }
 
-/// The last moment that the child told of, or `before`.
-int64_t LastTold(int told, int64_t before) {
+/// The next moment that the child tells of, or `before` when it ends first.
+int64_t NextTold(int told, int64_t before) {
     int64_t moment = 0;
-    while (read(told, &moment, sizeof(moment)) == sizeof(moment)) {
-        before = moment;
-    }
-    return before;
+    return read(told, &moment, sizeof(moment)) == sizeof(moment) ? moment : before;
 }
 
-/// Has the run save from a moment on, kills it, and returns the last moment whose checkpoint it knew to be there.
-int64_t SaveAndKill(const std::string& run, int64_t first_moment, int delay_us) {
+/// The last moment that the child told of, or `before`.
+int64_t LastTold(int told, int64_t before) {
+    int64_t last = before;
+    while (NextTold(told, last) != last) {
+        ++last;
+    }
+    return last;
+}
+
+/// Has the run save from a moment on, kills it some time after its start or after its first save, and returns the last
+/// moment whose checkpoint it knew to be there.
+int64_t SaveAndKill(const std::string& run, int64_t first_moment, int delay_us, bool after_first_save) {
     std::array<int, 2> ends = {};
     EXPECT_EQ(pipe(ends.data()), 0);
     const pid_t child = fork();
@@ -60,12 +67,13 @@ int64_t SaveAndKill(const std::string& run, int64_t first_moment, int delay_us) 
         SaveForEver(run, first_moment, ends[1]);
     }
     close(ends[1]);
+    const int64_t first_told = after_first_save ? NextTold(ends[0], first_moment - 1) : first_moment - 1;
     usleep(static_cast<useconds_t>(delay_us));
     kill(child, SIGKILL);
     int status = 0;
     EXPECT_EQ(waitpid(child, &status, 0), child);
     EXPECT_TRUE(WIFSIGNALED(status)) << "the run ended by itself, with " << WEXITSTATUS(status);
-    const int64_t last = LastTold(ends[0], first_moment - 1);
+    const int64_t last = LastTold(ends[0], first_told);
     close(ends[0]);
     return last;
 }
@@ -89,7 +97,7 @@ TEST(CheckpointKill, TheLastCompleteCheckpointOfAKilledRunIsThere) {
     int64_t newest = -1;
     int num_partial = 0;
     for (int i = 0; i < kKills; ++i) {
-        const int64_t last_told = SaveAndKill(run, newest + 1, static_cast<int>(random() % kMaxDelayUs));
+        const int64_t last_told = SaveAndKill(run, newest + 1, static_cast<int>(random() % kMaxDelayUs), i % 3 != 0);
         if (last_told < 0) {
             continue;  // it was killed before its first checkpoint
         }

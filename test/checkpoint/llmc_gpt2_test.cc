@@ -87,6 +87,7 @@ TEST_F(LlmcGpt2, ReadsEveryTensorFromItsPlace) {
     }
 }
 
+// bugs.csv O31, with one rank of tensor parallelism, as all there are.
 TEST_F(LlmcGpt2, PaddingRowsOfTheEmbeddingReadAsZero) {
     std::string bytes = FileOf(Gpt2Words(), kGpt2Values);
     const float nan = std::numeric_limits<float>::quiet_NaN();

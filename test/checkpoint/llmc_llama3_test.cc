@@ -247,6 +247,7 @@ TEST_F(LlmcLlama3, RefusesFieldsOutOfRange) {
     ExpectWordsRefused({{255, 1}}, {"word 255"});
 }
 
+// bugs.csv O32, O33: before anything is allocated.
 TEST_F(LlmcLlama3, RefusesHeadsThatDoNotFitTogether) {
     ExpectWordsRefused({{5, 3}}, {"num_heads 3", "num_channels 8"});
     ExpectWordsRefused({{6, 3}}, {"num_heads 4", "num_kv_heads 3"});

@@ -133,7 +133,7 @@ TEST(ControlPlane, NamesAProcessThatEndsWithoutAGoodbye) {
     }
 }
 
-TEST(ControlPlane, TellsProcess0WhatWasWaitedForFromAProcessThatWasLost) {
+TEST(ControlPlane, TellsProcess0OfTheWaitsOfAllButTheOthersOfTheirOwn) {
     const int port = FreePort();
     std::vector<Failure> failures(3);
     Together(3, [&](int index) {
@@ -144,11 +144,12 @@ TEST(ControlPlane, TellsProcess0WhatWasWaitedForFromAProcessThatWasLost) {
         }
         failure.Wait();
         EXPECT_EQ(plane->lost_process(), 2);
-        if (index == 1) {
-            plane->TellWait("rank 1 waited for rank 2");
-            plane->TellWait("and again");
-        } else {
-            EXPECT_EQ(plane->FirstWait(), "rank 1 waited for rank 2");
+        plane->TellWait({.rank = index, .is_timeout = index == 1, .waited_for = "rank 2"});
+        const auto waits = plane->Waits([](const auto& so_far) { return so_far.size() == 2; });
+        ASSERT_EQ(waits.size(), index == 0 ? 2u : 1u);
+        for (const ControlPlane::RankWait& wait : waits) {
+            EXPECT_EQ(wait.is_timeout, wait.rank == 1);
+            EXPECT_EQ(wait.waited_for, "rank 2");
         }
     });
 }
@@ -162,7 +163,7 @@ TEST(ControlPlane, WaitsNoLongerForWaitsThanThereAreProcesses) {
         if (index == 0) {
             failure.Wait();
             const auto begin = Clock::now();
-            EXPECT_EQ(plane->FirstWait(), "");
+            EXPECT_TRUE(plane->Waits([](const auto&) { return false; }).empty());
             EXPECT_LT(SecondsSince(begin), 0.5);
         }
     });

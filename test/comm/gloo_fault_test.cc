@@ -15,6 +15,7 @@
 
 #include "gtest/gtest.h"
 
+#include "infini_train/src/comm/gloo/gloo_connections.h"
 #include "test/comm/gloo_ranks.h"
 #include "test/comm/two_ranks.h"
 
@@ -118,6 +119,68 @@ TEST(GlooFault, AConnectionThatBreaksAloneIsNamed) {
     for (const std::string& error : errors) {
         ExpectContains(error, "the connection to process ");
         ExpectContains(error, ") broke while this one waited for ");
+    }
+}
+
+/// Text to and from a process that was forked.
+void WriteText(int fd, const std::string& text) {
+    const auto size = static_cast<uint32_t>(text.size());
+    EXPECT_EQ(write(fd, &size, sizeof(size)), static_cast<ssize_t>(sizeof(size)));
+    EXPECT_EQ(write(fd, text.data(), size), static_cast<ssize_t>(size));
+}
+
+std::string ReadText(int fd) {
+    uint32_t size = 0;
+    EXPECT_EQ(recv(fd, &size, sizeof(size), MSG_WAITALL), static_cast<ssize_t>(sizeof(size)));
+    std::string text(size, '\0');
+    EXPECT_EQ(recv(fd, text.data(), size, MSG_WAITALL), static_cast<ssize_t>(size));
+    return text;
+}
+
+/// Of two processes, which tell each other their texts through a socket.
+GlooWorldOptions TwoProcesses(int index, int socket) {
+    return {.place = Place(index, 2, /*port=*/1),
+            .num_ranks = 2,
+            .timeout_s = 0.5,
+            .process_names = {"process 0", "process 1"},
+            .exchange_text = [=](const std::string& text) {
+                WriteText(socket, text);
+                const std::string other = ReadText(socket);
+                return index == 0 ? std::vector<std::string>{text, other} : std::vector<std::string>{other, text};
+            }};
+}
+
+/// Process 0 connects to process 1, which stands still, and fails at once; then process 1 goes on. False when process 0
+/// waits for process 1 to connect: their ports decide that.
+bool FailsBeforeTheOtherHasTakenTheConnection() {
+    int sockets[2] = {};
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets), 0);
+    const Descriptor ours(sockets[0]);
+    const Descriptor theirs(sockets[1]);
+    Child other([&] {
+        WaitBoard board(kTimeoutS);
+        GlooConnections connections(TwoProcesses(1, theirs.fd()), &board);
+        std::raise(SIGSTOP);
+        const std::string error = ErrorOf([&] { connections.Connect(1); });
+        connections.Close();
+    });
+    WaitBoard board(kTimeoutS);
+    GlooConnections connections(TwoProcesses(0, ours.fd()), &board);
+    other.WaitForStop();
+    const std::string error = ErrorOf([&] { connections.Connect(0); });
+    connections.Fail("on purpose");
+    connections.Close();
+    if (error.empty()) {
+        other.Signal(SIGCONT);
+        EXPECT_EQ(other.Wait(), 0);
+    }
+    return error.empty();
+}
+
+TEST(GlooFault, AProcessThatFailsWhileOthersConnectEndsNoneOfThem) {
+    int num_tries = 0;
+    while (!FailsBeforeTheOtherHasTakenTheConnection()) {
+        ASSERT_LT(++num_tries, 30);
     }
 }
 

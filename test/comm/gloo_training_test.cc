@@ -1,115 +1,63 @@
-// The programs as processes over gloo learn what they learn as one rank, to the last bit.
-#include <cstddef>
-#include <sstream>
+// The programs as processes over gloo learn what they learn as one rank, to the last bit. The whole grid is in
+// gloo_training_slow_test.
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "gtest/gtest.h"
 
-#include "infini_train/include/common/str_cat.h"
-#include "test/support/run_program.h"
+#include "test/comm/gloo_training.h"
 
 namespace infini_train::test {
 namespace {
 
-struct Layout {
-    int num_processes = 1;
-    int num_threads = 1;
-    int pipeline = 1;
+struct Case {
+    TrainingLayout layout;
+    std::string schedule;
 };
 
-struct Model {
-    std::string program;
-    std::string text;
-};
-
-const Model kModels[] = {{.program = "gpt2", .text = "text_u16.bin"}, {.program = "llama3", .text = "text_u32.bin"}};
-
-struct Learned {
-    std::string metrics;   // step, loss and norm of each step
-    std::string manifest;  // sizes and hashes of all files of the checkpoint
-
-    bool operator==(const Learned&) const = default;
-};
-
-std::string MetricsThatDoNotDependOnTime(const std::string& json_lines) {
-    std::string kept;
-    std::istringstream stream(json_lines);
-    for (std::string line; std::getline(stream, line);) {
-        kept += line.substr(0, line.find(",\"lr\"")) + "\n";
-    }
-    return kept;
-}
-
-class GlooTraining : public testing::TestWithParam<std::tuple<size_t, std::string>> {
- protected:
-    Learned Train(const Layout& layout, const std::string& schedule) {
-        const Model& model = kModels[std::get<0>(GetParam())];
-        const std::string& dtype = std::get<1>(GetParam());
-        const TemporaryFolder folder;
-        const std::vector<std::string> words = {
-            "-n",
-            StrCat(layout.num_processes),
-            "--",
-            std::string(INFINI_BINARY_DIR) + "/" + model.program,
-            StrCat("--input_bin=", INFINI_SOURCE_DIR, "/test/reference/", model.text),
-            "--model=tiny",
-            "--device=cpu",
-            "--dtype=" + dtype,
-            "--batch_size=2",
-            "--sequence_length=16",
-            "--total_batch_size=256",
-            "--num_iteration=3",
-            "--grad_clip=1",
-            "--timeout_s=30",
-            StrCat("--nthread_per_process=", layout.num_threads),
-            StrCat("--pipeline_parallel=", layout.pipeline),
-            "--pipeline_schedule=" + schedule,
-            "--metrics_file=" + folder.File("metrics.json"),
-            "--save=" + folder.File("saved")};
-        const ProgramResult result = RunProgram(std::string(INFINI_SOURCE_DIR) + "/scripts/run_local.sh", words);
-        EXPECT_EQ(result.exit_code, 0) << result.err;
-        return {.metrics = MetricsThatDoNotDependOnTime(ReadTextFile(folder.File("metrics.json"))),
-                .manifest = ReadTextFile(folder.File("saved/step_00000003/manifest.json"))};
-    }
-
-    void ExpectSame(const Learned& learned, const Learned& reference, const Layout& layout) {
-        EXPECT_NE(reference.metrics.find("\"step\":3"), std::string::npos) << reference.metrics;
-        EXPECT_EQ(learned.metrics, reference.metrics) << layout.num_processes << " x " << layout.num_threads;
-        EXPECT_EQ(learned.manifest, reference.manifest) << layout.num_processes << " x " << layout.num_threads;
-    }
-};
-
-TEST_P(GlooTraining, APipelineOfProcessesLearnsWhatOneRankLearns) {
-    const Learned one_rank = Train({}, "gpipe");
-    for (const Layout& layout : {Layout{.num_processes = 2, .num_threads = 1, .pipeline = 2},
-                                 Layout{.num_processes = 4, .num_threads = 1, .pipeline = 4},
-                                 Layout{.num_processes = 2, .num_threads = 2, .pipeline = 4},
-                                 Layout{.num_processes = 1, .num_threads = 4, .pipeline = 4}}) {
-        for (const std::string schedule : {"gpipe", "1f1b"}) {
-            ExpectSame(Train(layout, schedule), one_rank, layout);
-        }
-    }
-    // Two chunks a rank: the next rank is also the previous one.
-    const Layout both_ways = {.num_processes = 2, .num_threads = 1, .pipeline = 2};
-    ExpectSame(Train(both_ways, "interleaved"), one_rank, both_ways);
-}
-
-TEST_P(GlooTraining, ReplicasInProcessesLearnWhatReplicasInThreadsLearn) {
-    const Learned threads = Train({.num_threads = 4, .pipeline = 2}, "1f1b");
-    for (const Layout& layout : {Layout{.num_processes = 2, .num_threads = 2, .pipeline = 2},
-                                 Layout{.num_processes = 4, .num_threads = 1, .pipeline = 2}}) {
-        ExpectSame(Train(layout, "1f1b"), threads, layout);
+TEST(GlooTraining, APipelineOfProcessesLearnsWhatOneRankLearns) {
+    const Learned one_rank = TrainFresh({});
+    for (const auto& [layout, schedule] :
+         std::vector<Case>{{{.num_processes = 2, .num_threads = 2, .pipeline = 4}, "1f1b"},
+                           {{.num_processes = 4, .num_threads = 1, .pipeline = 4}, "gpipe"},
+                           // Two chunks a rank: the next rank is also the previous one.
+                           {{.num_processes = 2, .num_threads = 1, .pipeline = 2}, "interleaved"}}) {
+        ExpectSame(TrainFresh({.schedule = schedule, .layout = layout}), one_rank, layout);
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, GlooTraining,
-                         testing::Combine(testing::Values(size_t{0}, size_t{1}),
-                                          testing::Values("float32", "bfloat16")),
-                         [](const auto& info) {
-                             return kModels[std::get<0>(info.param)].program + "_" + std::get<1>(info.param);
-                         });
+TEST(GlooTraining, ReplicasInProcessesLearnWhatReplicasInThreadsLearn) {
+    const Training threads = {
+        .program = "llama3", .dtype = "bfloat16", .schedule = "1f1b", .layout = {.num_threads = 4, .pipeline = 2}};
+    const Learned reference = TrainFresh(threads);
+    for (const TrainingLayout& layout : {TrainingLayout{.num_processes = 2, .num_threads = 2, .pipeline = 2},
+                                         TrainingLayout{.num_processes = 4, .num_threads = 1, .pipeline = 2}}) {
+        Training training = threads;
+        training.layout = layout;
+        ExpectSame(TrainFresh(training), reference, layout);
+    }
+}
+
+TEST(GlooTraining, GoesOnInProcessesWhereOneRankStopped) {
+    const std::vector<std::string> words = {
+        "--dropout=0.1",      "--shuffle",       "--seed=3",         "--input_val_bin=" + TextFile("gpt2"),
+        "--val_loss_every=2", "--val_batches=2", "--sample_every=2", "--text_length=8",
+        "--prompt=The",       "--save_every=2"};
+    Training training = {.words = words};
+    training.words.push_back("--model=tiny");
+    const TemporaryFolder one_rank_folder;
+    const Learned one_rank = Train(training, one_rank_folder);
+    EXPECT_NE(one_rank.metrics.find("val_loss"), std::string::npos) << one_rank.metrics;
+
+    training.layout = {.num_processes = 2, .num_threads = 2, .pipeline = 4};
+    ExpectSame(Train(training, TemporaryFolder()), one_rank, training.layout);
+
+    training.words = words;
+    training.words.push_back("--load=" + one_rank_folder.File("saved/step_00000002"));
+    const Learned resumed = Train(training, TemporaryFolder());
+    EXPECT_EQ(resumed.manifest, one_rank.manifest);
+    EXPECT_TRUE(one_rank.metrics.ends_with(resumed.metrics)) << one_rank.metrics << "\n" << resumed.metrics;
+}
 
 }  // namespace
 }  // namespace infini_train::test

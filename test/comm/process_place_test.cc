@@ -1,5 +1,7 @@
 #include "infini_train/include/comm/process_place.h"
 
+#include <unistd.h>
+
 #include <cstdlib>
 #include <map>
 #include <string>
@@ -223,8 +225,7 @@ TEST(ReadProcessPlace, ReadsTheVariablesOfSlurm) {
 }
 
 TEST(ReadProcessPlace, FindsTheFirstHostOfASlurmList) {
-    const Variables lists = {{"a", "a"},
-                             {"a-1,b", "a-1"},
+    const Variables lists = {{"a-1,b", "a-1"},
                              {"node[03-05,9],x", "node03"},
                              {"n[7]", "n7"},
                              {"rack[1-2]n[10-12].x,y", "rack1n10.x"},
@@ -238,6 +239,12 @@ TEST(ReadProcessPlace, FindsTheFirstHostOfASlurmList) {
     }
     const Variables of_the_job = {{"SLURM_STEP_NODELIST", ""}, {"SLURM_NODELIST", "z[1-2]"}};
     EXPECT_EQ(PlaceWith(With(kSlurm, of_the_job)).master_address, "z1");
+}
+
+// Slurm's name of a node need not be one that is found.
+TEST(ReadProcessPlace, MeetsOnThisHostWhereItIsTheOnlyOneOfAStepOfSlurm) {
+    EXPECT_EQ(PlaceWith(With(kSlurm, {{"SLURM_STEP_NODELIST", "n-1"}})).master_address, "127.0.0.1");
+    EXPECT_EQ(PlaceWith(With(kSlurm, {{"SLURM_STEP_NODELIST", "n-1"}, {"MASTER_ADDR", "a"}})).master_address, "a");
 }
 
 TEST(ReadProcessPlace, RefusesListsOfTasksThatDoNotFit) {
@@ -282,6 +289,21 @@ TEST(ReadProcessPlace, LetsATaskOfAnotherLauncherStartARunOfItsOwn) {
         EXPECT_EQ(PlaceWith(With(With(outer, one), {{"TORCHELASTIC_RUN_ID", "run"}})).num_processes, 1);
         EXPECT_EQ(PlaceWith(With(With(outer, one), {{"INFINI_JOB_ID", "run"}})).num_processes, 1);
         EXPECT_EQ(PlaceWith(With(outer, kTorchrun)).num_processes, 8);
+    }
+}
+
+// A script may start processes by hand and go.
+TEST(ReadProcessPlace, EndsWithALauncherAndNotWithWhoeverSetTheVariables) {
+    EXPECT_EQ(PlaceWith(kTorchrun).launcher_pid, 0);
+    EXPECT_EQ(PlaceWith({}).launcher_pid, 0);
+    for (const Variables& launched : {With(kTorchrun, {{"TORCHELASTIC_RUN_ID", "run"}}), kOpenMpi, kSlurm}) {
+        ProcessPlace place = PlaceWith(launched);
+        EXPECT_EQ(place.launcher_pid, getppid());
+        EXPECT_FALSE(IsLauncherGone(place));
+        place.launcher_pid = getpid();  // not our parent any more
+        EXPECT_TRUE(IsLauncherGone(place));
+        place.launcher_pid = 0;
+        EXPECT_FALSE(IsLauncherGone(place));
     }
 }
 

@@ -112,6 +112,8 @@ class Child {
         Wait();
     }
     void Signal(int signal) const { kill(pid_, signal); }
+    /// By SIGSTOP.
+    void WaitForStop() const { waitpid(pid_, nullptr, WUNTRACED); }
     int Wait() {
         if (!is_ended_) {
             waitpid(pid_, &status_, 0);

@@ -244,6 +244,7 @@ TEST(RunRanks, FreesTheMemoryOfRanksThatFailed) {
     }
 }
 
+// bugs.csv O89: whatever a rank does not come back from.
 TEST(RunRanksDeathTest, EndsTheProcessWhenARankDoesNotEnd) {
     RanksOptions options = Ranks(3);
     options.grace_s = 0.2;

@@ -18,15 +18,16 @@ double DueS(const SlowWait& wait) {
     return std::chrono::duration<double>(wait.due() - wait.since()).count();
 }
 
-TEST(SlowWait, IsToldAfterTenSecondsOrAThirdOfTheTimeout) {
-    EXPECT_DOUBLE_EQ(DueS({600.0, Clock::now()}), 10.0);
-    EXPECT_DOUBLE_EQ(DueS({30.0, Clock::now()}), 10.0);
+TEST(SlowWait, IsToldAfterThirtySecondsOrAThirdOfTheTimeout) {
+    EXPECT_DOUBLE_EQ(DueS({600.0, Clock::now()}), 30.0);
+    EXPECT_DOUBLE_EQ(DueS({90.0, Clock::now()}), 30.0);
     EXPECT_DOUBLE_EQ(DueS({6.0, Clock::now()}), 2.0);
+    EXPECT_DOUBLE_EQ(DueS({0.001, Clock::now()}), 1.0);
 }
 
 TEST(SlowWait, IsToldAgainWhenItHasLastedTwiceAsLong) {
     SlowWait wait(600.0, Clock::now());
-    for (const double next_s : {20.0, 40.0, 80.0}) {
+    for (const double next_s : {60.0, 120.0, 240.0}) {
         wait.Told(wait.due());
         EXPECT_DOUBLE_EQ(DueS(wait), next_s);
     }
@@ -35,7 +36,7 @@ TEST(SlowWait, IsToldAgainWhenItHasLastedTwiceAsLong) {
 TEST(SlowWait, IsToldOnceForAllTimesThatWentByUnseen) {
     SlowWait wait(600.0, Clock::now());
     wait.Told(wait.since() + seconds(95));
-    EXPECT_DOUBLE_EQ(DueS(wait), 160.0);
+    EXPECT_DOUBLE_EQ(DueS(wait), 120.0);
 }
 
 /// Waits that begin one after the other.

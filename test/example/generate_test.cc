@@ -13,6 +13,7 @@
 #include "gtest/gtest.h"
 
 #include "infini_train/include/comm/run_ranks.h"
+#include "infini_train/include/comm/wait_error.h"
 #include "infini_train/include/common/error.h"
 #include "infini_train/include/data/byte_tokenizer.h"
 #include "infini_train/include/nn/modules/kv_cache.h"
@@ -221,6 +222,27 @@ TEST(Generate, CallsOnTokenForEachNewOne) {
                      {.num_tokens = 8, .on_token = [&seen](int32_t token) { seen.push_back(token); }});
         EXPECT_EQ(seen, text);
     });
+}
+
+TEST(Generate, NamesTheTokenThatItWaitsFor) {
+    std::string error;
+    const auto text = [&](PipelineParallel& pipeline, const comm::Mesh& mesh) {
+        const auto fail = [](int32_t) { throw std::runtime_error("no more"); };
+        if (mesh.rank == 1) {
+            Generate(pipeline, mesh, Spec(), kPrompt, {.num_tokens = 8, .on_token = fail});
+        }
+        try {
+            Generate(pipeline, mesh, Spec(), kPrompt, {.num_tokens = 8});
+        } catch (const comm::WaitError& waited) {
+            error = waited.what();
+            throw;
+        }
+    };
+    EXPECT_THROW(OnEachRank(Case(TinyModelKind::kGpt2, 2), text), Error);
+    // In one of the two agreements on the second token, whose length is another, or for the token itself.
+    EXPECT_TRUE(error.starts_with("rank 0: rank 1 failed while this one waited for rank 1 in ") &&
+                error.ends_with(", for token 2 of a text"))
+        << error;
 }
 
 TEST(Generate, FreesTheCacheWhenItThrows) {

@@ -188,6 +188,27 @@ TEST_F(HfProgramTest, OneModelIsReadAndOnePlaceIsWritten) {
                   {"--max_shard_bytes", "at least 1"});
 }
 
+// Of a weight the size is as it was; only its checksum tells.
+TEST_F(HfProgramTest, ACheckpointWithAnotherBitIsRefused) {
+    const std::string run = folder_.File("run");
+    Succeed("gpt2", {"--model", "tiny", "--input_bin", kReference + "/text_u16.bin", "--num_iteration", "1", "--save",
+                     run, "--device", "cpu"});
+    const std::string out = folder_.File("out");
+    Succeed("export_hf", {"--load", run, "--output", out});
+    std::filesystem::remove_all(out);
+    const std::string weights = run + "/step_00000001/model-00003-of-00010.safetensors";
+    std::string bytes = ReadTextFile(weights);
+    bytes.back() = static_cast<char>(bytes.back() ^ 1);
+    WriteTextFile(weights, bytes);
+    ExpectRefusal("export_hf", {"--load", run, "--output", out}, {weights, "checksum"});
+    ExpectRefusal("export_llmc", {"--load", run, "--output", out}, {weights, "checksum"});
+    EXPECT_FALSE(std::filesystem::exists(out));
+    const ProgramResult text = RunProgram("generate", {"--load", run, "--prompt", "A", "--device", "cpu"});
+    EXPECT_EQ(text.exit_code, 2);
+    EXPECT_NE(text.err.find(weights), std::string::npos) << text.err;
+    EXPECT_EQ(text.out, "");
+}
+
 TEST_F(HfProgramTest, AFolderOfTheOtherFamilyIsRefused) {
     const std::string folder = folder_.File("gpt2");
     Succeed("export_hf", {"--llmc_filepath", kReference + "/gpt2_tiny.bin", "--output", folder});

@@ -131,6 +131,26 @@ TEST_F(ResumeLoad, TakesSettingsFromTheCheckpointAndNotesWhatDiffers) {
     EXPECT_FALSE(Contains(other.out, "--dropout")) << other.out;
 }
 
+// --final_lr_fraction is 1 unless it is given: with that no schedule decays.
+TEST_F(ResumeLoad, NotesAScheduleThatChangesNothing) {
+    const auto notes = [this](const Words& words) {
+        const std::string out = Train("gpt2", words).out;
+        return Contains(out, "note: --lr_schedule cosine changes nothing with --final_lr_fraction 1: ");
+    };
+    const Words fresh = Join(Start(), Steps(1));
+    const Words cosine = {"--lr_schedule", "cosine"};
+    EXPECT_TRUE(notes(Join(fresh, cosine)));
+    EXPECT_FALSE(notes(fresh));
+    EXPECT_FALSE(notes(Join(fresh, {"--lr_schedule", "constant"})));
+    EXPECT_FALSE(notes(Join(Join(fresh, cosine), {"--final_lr_fraction", "0.1"})));
+    EXPECT_FALSE(notes(Join(Join(fresh, cosine), {"--final_lr_fraction", "1"})));
+    Train("gpt2", Join(fresh, {"--save", File("flat")}));
+    Train("gpt2", Join(Join(fresh, {"--save", File("decays")}), {"--final_lr_fraction", "0.1"}));
+    EXPECT_FALSE(notes(Join({"--load", File("flat")}, Steps(2))));
+    EXPECT_TRUE(notes(Join(Join({"--load", File("flat")}, Steps(2)), cosine)));
+    EXPECT_FALSE(notes(Join(Join({"--load", File("decays")}, Steps(2)), cosine)));
+}
+
 TEST_F(ResumeLoad, RefusesAnotherModelOrOptimizer) {
     TrainRun();
     ExpectRefusal({"--load", File("run")}, {"config.json", "gpt2", "llama"}, "llama3");

@@ -19,8 +19,8 @@ std::string NameOf(const FaultCase& fault);
 /// How GoogleTest shows it.
 void PrintTo(const FaultCase& fault, std::ostream* out);
 
-/// Every phase with every kind, where the ranks 0, 1 or 2, and 3 take turns; ranks that hang and that return early; and
-/// some with two ranks a process.
+/// Every phase with every kind, of the first rank, one in the middle and the last; ranks that hang and that return
+/// early; and some with two ranks a process.
 std::vector<FaultCase> AllFaultCases();
 
 /// Runs it, and expects that it ends as docs/faults.md says. Prints a line of the table there.

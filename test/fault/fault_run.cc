@@ -34,23 +34,9 @@ double SecondsSince(FaultRun::Clock::time_point time) {
     return std::chrono::duration<double>(FaultRun::Clock::now() - time).count();
 }
 
-std::set<std::string> NamesOf(const std::string& folder) {
-    std::set<std::string> names;
-    std::error_code none;
-    for (const auto& entry : std::filesystem::directory_iterator(folder, none)) {
-        names.insert(entry.path().filename().string());
-    }
-    return names;
-}
-
-/// Of /proc/net/tcp and tcp6: the sockets that listen, by inode.
-struct Listener {
-    std::string inode;
-    int port;
-};
-
-std::vector<Listener> Listeners(const std::string& proc) {
-    std::vector<Listener> listeners;
+/// The sockets that listen in the network of a process, by inode.
+std::set<std::string> Listeners(const std::string& proc) {
+    std::set<std::string> inodes;
     for (const char* name : {"/net/tcp", "/net/tcp6"}) {
         std::ifstream table(proc + name);
         std::string line;
@@ -60,32 +46,30 @@ std::vector<Listener> Listeners(const std::string& proc) {
             const std::vector<std::string> words{std::istream_iterator<std::string>(columns), {}};
             constexpr const char* kListens = "0A";
             if (words.size() > 9 && words[3] == kListens) {
-                const std::string port = words[1].substr(words[1].find(':') + 1);
-                listeners.push_back({.inode = words[9], .port = std::stoi(port, nullptr, 16)});
+                inodes.insert(words[9]);
             }
         }
     }
-    return listeners;
+    return inodes;
 }
 
-/// At which a process listens.
-std::set<int> PortsOf(pid_t pid) {
-    const std::string proc = StrCat("/proc/", pid);
-    std::set<std::string> inodes;
+/// The files that a process has open or mapped and whose names begin so: the rest of each name.
+std::set<std::string> OpenFiles(const std::string& proc, const std::string& begin) {
+    std::set<std::string> names;
     std::error_code none;
     for (const auto& entry : std::filesystem::directory_iterator(proc + "/fd", none)) {
-        const std::string target = std::filesystem::read_symlink(entry.path(), none).string();
-        if (target.starts_with("socket:[")) {
-            inodes.insert(target.substr(8, target.size() - 9));
+        const std::string name = std::filesystem::read_symlink(entry.path(), none).string();
+        if (name.starts_with(begin)) {
+            names.insert(name.substr(begin.size()));
         }
     }
-    std::set<int> ports;
-    for (const Listener& listener : Listeners(proc)) {
-        if (inodes.contains(listener.inode)) {
-            ports.insert(listener.port);
+    std::ifstream maps(proc + "/maps");
+    for (std::string line; std::getline(maps, line);) {
+        if (const size_t place = line.find(begin); place != std::string::npos) {
+            names.insert(line.substr(place + begin.size()));
         }
     }
-    return ports;
+    return names;
 }
 
 void WriteTokens(const std::string& path) {
@@ -171,8 +155,7 @@ FaultRun::FaultRun(const FaultRunOptions& options)
       port_(comm::FreePort()),
       job_id_(StrCat("fault-", getpid(), "-", port_)),
       processes_(static_cast<size_t>(options.num_processes)),
-      since_(Clock::now()),
-      shared_memory_before_(NamesOf("/dev/shm")) {
+      since_(Clock::now()) {
     WriteTokens(folder_.File("tokens.txt"));
     // In the rendezvous the fault happens while one of the others is still to come.
     const int last = options.num_processes - 1;
@@ -277,7 +260,15 @@ bool FaultRun::Happened() {
     since_ = Clock::time_point(Clock::duration(std::stoll(ReadTextFile(fault_file_))));
     for (const Process& process : processes_) {
         if (process.pid > 0 && !process.has_ended) {
-            ports_.merge(PortsOf(process.pid));
+            const std::string proc = StrCat("/proc/", process.pid);
+            const std::set<std::string> all = Listeners(proc);
+            for (const std::string& socket : OpenFiles(proc, "socket:[")) {
+                const std::string inode = socket.substr(0, socket.size() - 1);
+                if (all.contains(inode)) {
+                    listeners_.insert(inode);
+                }
+            }
+            shared_memory_.merge(OpenFiles(proc, "/dev/shm/"));
         }
     }
     return true;
@@ -323,15 +314,17 @@ std::string FaultRun::LeftBehind() const {
     for (const pid_t pid : ProcessesOfJob(job_id_)) {
         left += StrCat("process ", pid, "\n");
     }
-    for (const Listener& listener : Listeners("/proc/self")) {
-        if (listener.port == port_ || ports_.contains(listener.port)) {
-            left += StrCat("a listener at port ", listener.port, "\n");
-        }
+    for (const std::string& inode : Listeners("/proc/self")) {
+        left += listeners_.contains(inode) ? StrCat("a socket that listens, ", inode, "\n") : "";
     }
-    for (const std::string& name : NamesOf("/dev/shm")) {
-        left += shared_memory_before_.contains(name) ? "" : "/dev/shm/" + name + "\n";
+    for (const std::string& name : shared_memory_) {
+        left += std::filesystem::exists("/dev/shm/" + name) ? "/dev/shm/" + name + "\n" : "";
     }
     return left;
+}
+
+ProgramResult FaultRun::GoOn() const {
+    return RunProgram(kWorker, TrainingWords(folder_.File("tokens.txt"), folder_.File("gone_on"), save_));
 }
 
 }  // namespace infini_train::test

@@ -61,9 +61,11 @@ class FaultRun {
     /// All that the processes wrote to stderr, by process, for messages of tests.
     std::string Errors() const;
 
-    /// What this run has left behind, a line each; empty for nothing: processes with its job id, its ports at which
-    /// somebody listens, new names in /dev/shm.
+    /// What this run has left behind, a line each; empty for nothing: processes with its job id, and of what its
+    /// processes had when the fault happened, sockets that listen and files in /dev/shm.
     std::string LeftBehind() const;
+    /// Goes on from the last checkpoint of this run for a step or more, as one process without a fault.
+    ProgramResult GoOn() const;
     const std::string& save_folder() const { return save_; }
 
  private:
@@ -81,8 +83,8 @@ class FaultRun {
     std::vector<Process> processes_;
     bool has_happened_ = false;
     Clock::time_point since_;
-    std::set<int> ports_;  // at which the processes listened when the fault happened
-    std::set<std::string> shared_memory_before_;
+    std::set<std::string> listeners_;  // the processes' sockets, by inode
+    std::set<std::string> shared_memory_;
 };
 
 /// The processes whose environment has this job id, apart from zombies.

@@ -1,13 +1,14 @@
 // gpt2 with a fault in it, for the tests of faults: one of its ranks does at one place what the environment says.
 //   FAULT="PHASE KIND RANK"   FAULT_FILE=where to write when it happens   FAULT_SAVE=the folder of --save
-// The phases and the kinds are those of docs/faults.md. The program under test has no part in it: the fault is in the
-// model that it is given, or a thread beside it watches for the moment.
+// The phases and the kinds are those of docs/faults.md; rank -1: every rank. The program under test has no part in it:
+// the fault is in the model that it is given, or a thread beside it watches for the moment.
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
@@ -51,11 +52,12 @@ using namespace std::chrono_literals;
 constexpr int kStep = 3;      // of the training, in which the fault is: a checkpoint is complete by then
 constexpr int kLastStep = 4;  // as the tests run it
 constexpr int kMicrobatches = 4;
+constexpr int kEveryRank = -1;
 
 struct Fault {
     std::string phase = "none";
     std::string kind = {};
-    int rank = -1;
+    int rank = kEveryRank;
     std::string file = {};
 };
 
@@ -80,8 +82,9 @@ int RankOfThisThread() {
 /// By a name of its own, so that who reads it finds it whole.
 void TellThatItHappens() {
     const std::string& path = TheFault().file;
-    std::ofstream(path + ".tmp") << std::chrono::steady_clock::now().time_since_epoch().count() << "\n";
-    std::filesystem::rename(path + ".tmp", path);
+    const std::string own_path = StrCat(path, ".", getpid());
+    std::ofstream(own_path) << std::chrono::steady_clock::now().time_since_epoch().count() << "\n";
+    std::filesystem::rename(own_path, path);
 }
 
 void Happen() {
@@ -108,10 +111,11 @@ void Happen() {
     }
 }
 
-/// The fault, once, where this is its phase and its rank.
+/// The fault, once in a process, where this is its phase and its rank.
 void At(const std::string& phase, int rank) {
     static std::atomic<bool> has_happened = false;
-    if (phase == TheFault().phase && rank == TheFault().rank && !has_happened.exchange(true)) {
+    const bool is_meant = TheFault().rank == rank || TheFault().rank == kEveryRank;
+    if (phase == TheFault().phase && is_meant && !has_happened.exchange(true)) {
         Happen();
     }
 }
@@ -236,15 +240,15 @@ ModelSpec MakeFaultyModel(const ProgramOptions& options) {
 
 // --- moments that no code of the model's sees
 
-/// Of a connection, in either direction: the mark of the protocol, and what comes behind it.
+/// In one direction of the connection came more than the mark of the protocol: who this process is, or another.
 bool HasCarriedAWord(int socket) {
     tcp_info info = {};
     socklen_t size = sizeof(info);
     return getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 &&
-           info.tcpi_data_segs_in + info.tcpi_data_segs_out > 1;
+           (info.tcpi_data_segs_in > 1 || info.tcpi_data_segs_out > 1);
 }
 
-/// This process and another have said something to each other at the port where the processes meet.
+/// This process has told process 0 who it is, or, as process 0, has heard it from another.
 bool HasMet(int port) {
     for (int file = 3; file < 64; ++file) {
         sockaddr_in own = {};
@@ -271,13 +275,16 @@ bool HasThread(const std::string& name) {
     return false;
 }
 
-/// A checkpoint after the first that is all written and still to get its name.
+/// A checkpoint after the first that is all written and still to get its name. The moment of one of them may be missed
+/// where the cores are busy.
 bool IsCommitting() {
-    std::error_code none;
-    const std::string partial = ReadEnv("FAULT_SAVE").value_or("") + "/step_00000002.partial";
-    for (const auto& entry : std::filesystem::directory_iterator(partial, none)) {
-        if (entry.path().filename().string().starts_with("manifest.json")) {
-            return true;
+    for (int step = 2; step <= kLastStep; ++step) {
+        std::error_code none;
+        const std::string partial = StrCat(ReadEnv("FAULT_SAVE").value_or(""), "/step_0000000", step, ".partial");
+        for (const auto& entry : std::filesystem::directory_iterator(partial, none)) {
+            if (entry.path().filename().string().starts_with("manifest.json")) {
+                return true;
+            }
         }
     }
     return false;
@@ -311,7 +318,9 @@ void StartWatching() {
 }
 
 /// Ranks of which one has nothing to do and returns, while the others wait for it.
-int RunRanksThatReturn() {
+int RunRanksThatReturn(const char* program) {
+    FLAGS_logtostderr = true;
+    google::InitGoogleLogging(program);
     const comm::ProcessPlace place = comm::ReadProcessPlace();
     try {
         comm::RunRanks({.shape = {.pipeline = place.num_processes}, .process = place, .timeout_s = 6.0},
@@ -335,7 +344,7 @@ int RunRanksThatReturn() {
 
 int main(int argc, char** argv) {
     if (infini_train::test::TheFault().kind == "return") {
-        return infini_train::test::RunRanksThatReturn();
+        return infini_train::test::RunRanksThatReturn(argv[0]);
     }
     infini_train::test::StartWatching();
     return infini_train::RunProgram(argc, argv, infini_train::test::MakeFaultyModel);

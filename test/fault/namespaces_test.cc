@@ -29,9 +29,14 @@ class TwoHosts : public testing::Test {
             GTEST_SKIP() << "needs root, ip and unshare, for network namespaces";
         }
     }
+    /// Nobody is on the hosts any more, and they go with their cable.
     void TearDown() override {
-        Does("ip netns del " + Space('a'));
-        Does("ip netns del " + Space('b'));
+        for (const char host : {'a', 'b'}) {
+            EXPECT_FALSE(Does("ip netns pids " + Space(host) + " | grep -q .")) << "on host-" << host;
+            Does("ip netns del " + Space(host));
+        }
+        EXPECT_FALSE(Does("ip netns list | grep -q " + prefix_));
+        EXPECT_FALSE(Does("ip link show cable"));
     }
 
     std::string Space(char host) const { return prefix_ + host; }
@@ -99,8 +104,10 @@ TEST_F(TwoHosts, EndWhenTheCableIsCut) {
             EXPECT_LT(p.seconds, options.timeout_s + 5.0) << run.Errors();
             EXPECT_EQ(p.exit_code, 1) << run.Errors();
         }
-        EXPECT_TRUE(Contains(run.processes()[0].err, "(host-b)")) << run.Errors();
-        EXPECT_TRUE(Contains(run.processes().back().err, "(host-a)")) << run.Errors();
+        // Each side has lost the other, in the middle of a step.
+        EXPECT_TRUE(Contains(run.processes()[0].err, "(host-b) has sent nothing for 3 s while rank ")) << run.Errors();
+        EXPECT_TRUE(Contains(run.processes().back().err, "process 0 (host-a) has sent nothing for 3 s while rank "))
+            << run.Errors();
         EXPECT_EQ(run.LeftBehind(), "");
         TearDown();
         SetUp();
@@ -114,8 +121,12 @@ TEST_F(TwoHosts, NameTheHostOfAProcessThatIsKilled) {
     options.rank = 3;
     FaultRun run(options);
     run.Wait(20.0, /*without_the_faulty_one=*/false);
-    EXPECT_TRUE(Contains(run.processes()[0].err, "process 3 (host-b)")) << run.Errors();
-    EXPECT_LT(run.processes()[0].seconds, 10.0);
+    for (const size_t process : {0, 1, 2}) {
+        EXPECT_TRUE(Contains(run.processes()[process].err, "process 3 (host-b) ended")) << run.Errors();
+        EXPECT_EQ(run.processes()[process].exit_code, 1) << run.Errors();
+        EXPECT_LT(run.processes()[process].seconds, 10.0) << run.Errors();
+    }
+    EXPECT_EQ(run.LeftBehind(), "");
 }
 
 }  // namespace

@@ -236,6 +236,7 @@ TEST(HeadDim, IsTheWidthOfOneOfAllSlices) {
     EXPECT_EQ(HeadDim(*Tensor::Zeros({1, 1, (8 + 2 * 2) * 5}, DataType::kFloat32, device), {8, 2}), 5);
 }
 
+// bugs.csv O34
 TEST(HeadDimDeathTest, RefusesHeadsThatDoNotFit) {
     const auto qkv = Tensor::Zeros({1, 2, 42}, DataType::kFloat32, MakeCpuDevice());
     EXPECT_DEATH(HeadDim(*qkv, {3, 2}), "3 heads over 2 key/value heads");

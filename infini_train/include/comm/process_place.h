@@ -15,6 +15,7 @@ struct ProcessPlace {
     std::string launcher = {};  // "", "torchrun", "Open MPI", "Slurm"
     std::string job_id = {};    // the same for all processes of the run, another for another run; may be empty
     std::string note = {};      // what a user should be told of how it was started; may be empty
+    int launcher_pid = 0;       // the process that started this one, which ends with it; 0: it may go
 };
 
 /// The place that the launcher put into the environment; of the first of these that started this process:
@@ -22,15 +23,20 @@ struct ProcessPlace {
 ///   Open MPI (mpirun)                      OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE
 ///   Slurm (srun)                           SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID and those of the job and the
 ///   nodes
-/// MASTER_ADDR and MASTER_PORT say where process 0 listens. torchrun sets them. Without them it is this host for Open
-/// MPI on one host, and the first node of the step for Slurm; the port then follows from the job's id, so that two jobs
-/// of one host do not meet. So it does where torchrun listens at MASTER_PORT itself. INFINI_JOB_ID is the job's id
-/// where it is set.
+/// MASTER_ADDR and MASTER_PORT say where process 0 listens. torchrun sets them. Without them it is this host where all
+/// processes are on one, and the first node of the step for Slurm on several; the port then follows from the job's id,
+/// so that two jobs of one host do not meet. So it does where torchrun listens at MASTER_PORT itself. INFINI_JOB_ID is
+/// the job's id where it is set.
+///
+/// Variables that a user or a script has set are no launcher that a process should end with: launcher_pid is 0.
 ///
 /// A shell or a batch script inside an allocation of Slurm, and a step of one task, are no launcher: one process.
 ///
 /// Throws Error, one line that names the variable, what was found and what was wanted: for one that is missing, no
 /// number, out of range, or says something else than another.
 ProcessPlace ReadProcessPlace();
+
+/// Whether the launcher has ended and left this process behind. A script between the two that does not end hides it.
+bool IsLauncherGone(const ProcessPlace& place);
 
 }  // namespace infini_train::comm

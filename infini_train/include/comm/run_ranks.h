@@ -25,7 +25,7 @@ struct RanksOptions {
     std::string fingerprint = {};  // lines "name=value" that all processes must have alike
     double timeout_s = 600.0;      // of whatever waits for another rank
     int threads_per_rank = 0;      // OpenMP threads; 0: the rank's share of the cores, at least 1
-    double grace_s = 10.0;         // after the first error, for all ranks to end
+    double grace_s = 4.0;          // after the first error, for all ranks to end
 
     int num_ranks_of_process() const { return shape.num_ranks() / process.num_processes; }
     int first_rank() const { return process.index * num_ranks_of_process(); }
@@ -41,8 +41,9 @@ TransportChoice ChooseTransport(const RanksOptions& options);
 
 /// Runs rank_main on a thread for each rank of this process, with a device of its own, and returns when all have ended.
 /// A single rank runs on the calling thread, whose number of OpenMP threads is as before afterwards. The cores to share
-/// are those this process may use, and no more than the calling thread's OpenMP would (OMP_NUM_THREADS); the first
-/// ranks get the remainder. GPUs are given out by the rank's place on its host.
+/// are those this process may use, and no more than the calling thread's OpenMP would (OMP_NUM_THREADS, without which
+/// the processes of a host share it, unless their launcher has given each cores of its own); the first ranks get the
+/// remainder. GPUs are given out by the rank's place on its host.
 ///
 /// The first rank to throw ends all, in every process: whoever waits for a rank throws, and that first error is thrown
 /// here as an Error, its text led by "[rank r]" when there are several ranks, its exit code kept (1 for an exception

@@ -5,6 +5,7 @@
 #include <exception>
 #include <filesystem>
 #include <map>
+#include <new>
 #include <set>
 #include <sstream>
 #include <string_view>
@@ -168,6 +169,8 @@ CheckpointWriter::Part CheckpointWriter::Write(const TrainingState& state) const
             files.push_back(WriteText(folder, kTrainingStateName, ToJson(state)));
         }
         return {.files = ToJson(files).dump()};
+    } catch (const std::bad_alloc&) {
+        return {.error = "there is no more memory"};
     } catch (const std::exception& exception) {
         return {.error = exception.what()};
     }

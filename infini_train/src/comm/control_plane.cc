@@ -18,6 +18,7 @@
 
 #include "infini_train/include/common/error.h"
 #include "infini_train/include/common/str_cat.h"
+#include "infini_train/src/comm/process_names.h"
 #include "infini_train/src/comm/rendezvous.h"
 #include "infini_train/src/comm/wire.h"
 
@@ -195,26 +196,28 @@ std::optional<int> ControlPlane::lost_process() const {
     return lost_process_;
 }
 
-void ControlPlane::TellWait(const std::string& wait) {
+void ControlPlane::TellWait(const RankWait& wait) {
     const std::lock_guard lock(mutex_);
-    CHECK(failure_.has_value()) << "a wait without a failure: " << wait;
-    first_wait_ = first_wait_.empty() ? wait : first_wait_;
+    waits_.push_back(wait);
     if (!is_root() && peers_[0].is_open()) {
-        peers_[0].connection->Queue(FrameKind::kWait, wait);
+        peers_[0].connection->Queue(FrameKind::kWait, WireWriter()
+                                                          .Number(static_cast<uint32_t>(wait.rank))
+                                                          .Number(wait.is_timeout ? 1 : 0)
+                                                          .Text(wait.waited_for)
+                                                          .bytes());
         peers_[0].connection->Flush();  // the plane's thread may not come to it again
     }
     changed_.notify_all();
 }
 
-std::string ControlPlane::FirstWait() {
+std::vector<ControlPlane::RankWait> ControlPlane::Waits(const AreEnough& are_enough) {
     std::unique_lock lock(mutex_);
-    CHECK(failure_.has_value());
-    const auto is_known = [&] {
-        return !is_root() || !first_wait_.empty() ||
+    const auto all_are_known = [&] {
+        return !is_root() || are_enough(waits_) ||
                std::none_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.is_open(); });
     };
-    changed_.wait_for(lock, std::chrono::duration<double>(kWaitsS), is_known);
-    return first_wait_;
+    changed_.wait_for(lock, std::chrono::duration<double>(kWaitsS), all_are_known);
+    return waits_;
 }
 
 void ControlPlane::SetFailure(const std::string& why, std::optional<int> lost_process) {

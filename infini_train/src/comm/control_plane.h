@@ -20,8 +20,8 @@ namespace infini_train::comm {
 /// process. Threads may call at the same time. With one process there is neither.
 ///
 /// The first failure ends the run on all processes: a process that calls Fail, ends without a goodbye ("process 2
-/// (host) ended"), is silent for too long, or goes while others need it. Every process then gets the same text. Where a
-/// process was lost those who waited for it can say what for, and process 0 hears of it.
+/// (host) ended"), is silent for too long, or goes while others need it. Every process then gets the same text. Ranks
+/// that waited then can say what for, and process 0 hears of it.
 class ControlPlane {
  public:
     struct Options {
@@ -53,11 +53,17 @@ class ControlPlane {
 
     /// After a failure: the process that was lost; nothing where the failure is another.
     std::optional<int> lost_process() const;
-    /// After the loss of a process: what somebody of this process waited for from it. Returns when it is on its way.
-    void TellWait(const std::string& wait);
-    /// After the loss of a process: the first such wait of this process; on process 0 that of any, which tells it
-    /// within a moment. Empty when there is none.
-    std::string FirstWait();
+    /// A wait that the failure ends, or that is the failure. Returns when it is on its way.
+    struct RankWait {
+        int rank = 0;
+        bool is_timeout = false;
+        std::string waited_for = {};
+    };
+    void TellWait(const RankWait& wait);
+    /// Those of this process, on process 0 those of all, the first first. There it gives the others a moment, until
+    /// they are enough.
+    using AreEnough = std::function<bool(const std::vector<RankWait>& waits)>;
+    std::vector<RankWait> Waits(const AreEnough& are_enough);
 
     /// Collective, the last call: returns when all have called it; then nobody's end is a loss. Throws Error after a
     /// failure, and when a process does not come to it within timeout_s of the first.
@@ -90,6 +96,7 @@ class ControlPlane {
     double NextWait() const;
     void Hear(Peer* peer);
     void HandleAtRoot(int process, const Frame& frame);
+    void HandleWait(const std::string& body);
     void HandleFromRoot(const Frame& frame);
     void CheckAlive();
     void AdvanceExchange();
@@ -121,7 +128,7 @@ class ControlPlane {
     Clock::time_point failed_at_;
     bool is_failure_told_ = false;  // it is on its way to the others
     std::optional<int> lost_process_;
-    std::string first_wait_;
+    std::vector<RankWait> waits_;
 
     std::vector<std::optional<std::string>> texts_;  // of the exchange that goes on, by process
     std::optional<Clock::time_point> exchange_since_;

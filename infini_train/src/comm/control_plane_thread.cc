@@ -121,8 +121,7 @@ void ControlPlane::HandleAtRoot(int process, const Frame& frame) {
             SetFailure(frame.body);
             break;
         case FrameKind::kWait:
-            first_wait_ = first_wait_.empty() ? frame.body : first_wait_;
-            changed_.notify_all();
+            HandleWait(frame.body);
             break;
         case FrameKind::kGoodbye:
             left_[static_cast<size_t>(process)] = true;
@@ -130,6 +129,15 @@ void ControlPlane::HandleAtRoot(int process, const Frame& frame) {
         default:
             SetFailure(Name(process) + " sent a message that is for other processes");
     }
+}
+
+void ControlPlane::HandleWait(const std::string& body) {
+    WireReader reader(body);
+    const uint32_t rank = reader.Number().value_or(0);
+    const bool is_timeout = reader.Number().value_or(0) != 0;
+    waits_.push_back(
+        {.rank = static_cast<int>(rank), .is_timeout = is_timeout, .waited_for = reader.Text().value_or("")});
+    changed_.notify_all();
 }
 
 void ControlPlane::HandleFromRoot(const Frame& frame) {
@@ -167,6 +175,9 @@ void ControlPlane::CheckAlive() {
     if (beats) {
         next_heartbeat_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                              std::chrono::duration<double>(options_.heartbeat_s));
+        if (IsLauncherGone(place_)) {
+            SetFailure(StrCat(Name(place_.index), " was left behind: ", place_.launcher, " has ended"));
+        }
     }
     // After a time in which this process itself did not run (Ctrl-Z, a computer that slept) the others get theirs anew.
     const bool was_stopped = SecondsSince(last_check_) > options_.silence_s / 2;

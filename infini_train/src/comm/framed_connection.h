@@ -21,7 +21,7 @@ enum class FrameKind : uint8_t {
     kGoodbye,    // to process 0: one's own work is done; empty
     kAllLeft,    // from it: everybody's is; empty
     kLost,       // from it: the run ends, since a process was lost: which one, and the text of kFailed
-    kWait,       // to process 0 after that: what somebody waited for
+    kWait,       // to process 0: the wait of a rank that a failure ended
 };
 
 struct Frame {

@@ -1,9 +1,6 @@
 #include "infini_train/src/comm/outcome.h"
 
-#include <unistd.h>
-
 #include <chrono>
-#include <cstdio>
 
 #include "infini_train/include/common/str_cat.h"
 
@@ -39,15 +36,11 @@ void Outcome::RankEnded() {
     changed_.notify_all();
 }
 
-void Outcome::WaitForAll(double grace_s) {
+bool Outcome::WaitForAll(double grace_s) {
     const auto ended = [&] { return num_ended_ == num_ranks_; };
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return ended() || first_error_.has_value(); });
-    if (!changed_.wait_for(lock, std::chrono::duration<double>(grace_s), ended)) {
-        std::fprintf(stderr, "%s\n", first_error_->what());
-        // Not exit: it would destroy what the rank still uses.
-        _exit(first_error_->exit_code());
-    }
+    return changed_.wait_for(lock, std::chrono::duration<double>(grace_s), ended);
 }
 
 }  // namespace infini_train::comm

@@ -23,8 +23,8 @@ class Outcome {
     /// What another process, or the watchdog of the connections, found.
     bool RunFailed(const std::string& why);
     void RankEnded();
-    /// Waits for all ranks to end, for no more than grace_s from the first error on; then ends the process.
-    void WaitForAll(double grace_s);
+    /// Waits for all ranks to end, for no more than grace_s from the first error on. False: some have not.
+    bool WaitForAll(double grace_s);
     /// After WaitForAll.
     const std::optional<Error>& first_error() const { return first_error_; }
 

@@ -1,5 +1,7 @@
 #include "infini_train/include/comm/process_place.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
@@ -262,7 +264,9 @@ ProcessPlace ReadSlurm() {
         if (!IsSet(variable)) {
             throw Missing(variable, "to find process 0, or MASTER_ADDR");
         }
-        place.master_address = FirstHost(variable, *ReadEnv(variable));
+        const std::string host = FirstHost(variable, *ReadEnv(variable));
+        // The only one: Slurm's name of it need not be one that is found.
+        place.master_address = host == *ReadEnv(variable) ? "127.0.0.1" : host;
     }
     if (!IsSet("SLURM_JOB_ID") && !IsSet("MASTER_PORT")) {
         throw Missing("SLURM_JOB_ID", "for the port of process 0, or MASTER_PORT");
@@ -328,7 +332,15 @@ ProcessPlace ReadPlaceOfLauncher() {
 ProcessPlace ReadProcessPlace() {
     ProcessPlace place = ReadPlaceOfLauncher();
     place.job_id = ReadEnv("INFINI_JOB_ID").value_or(place.job_id);
+    const bool is_launched = place.launcher == "torchrun" ? IsSet("TORCHELASTIC_RUN_ID") : !place.launcher.empty();
+    if (is_launched) {
+        place.launcher_pid = getppid();
+    }
     return place;
+}
+
+bool IsLauncherGone(const ProcessPlace& place) {
+    return place.launcher_pid != 0 && getppid() != place.launcher_pid;
 }
 
 }  // namespace infini_train::comm

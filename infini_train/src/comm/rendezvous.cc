@@ -17,6 +17,7 @@
 #include "infini_train/include/common/error.h"
 #include "infini_train/include/common/str_cat.h"
 #include "infini_train/src/comm/hello.h"
+#include "infini_train/src/comm/process_names.h"
 #include "infini_train/src/comm/slow_wait.h"
 #include "infini_train/src/comm/wire.h"
 
@@ -32,12 +33,16 @@ constexpr size_t kMaxHelloBytes = size_t{1} << 20;
 constexpr double kGraceS = 3.0;
 // For a few bytes to go out.
 constexpr double kFlushS = 2.0;
-// Process 0 knows best what is wrong, so the others wait longer than it does.
-constexpr double kAnswerMarginS = 2 * kGraceS;
-constexpr auto kRetryPeriod = std::chrono::milliseconds(50);
+// Process 0 knows best what is wrong, so the others wait longer than it does; but for a process 0 that has stopped not
+// for ever.
+constexpr double kAnswerMarginS = kFlushS + 1.0;
 
 Clock::time_point After(double seconds) {
     return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+double SecondsUntil(Clock::time_point time) {
+    return std::chrono::duration<double>(time - Clock::now()).count();
 }
 
 int64_t WholeSecondsSince(Clock::time_point time) {
@@ -46,10 +51,6 @@ int64_t WholeSecondsSince(Clock::time_point time) {
 
 std::string Address(const ProcessPlace& place) {
     return StrCat(place.master_address, " port ", place.master_port);
-}
-
-double SecondsUntil(Clock::time_point time) {
-    return std::chrono::duration<double>(time - Clock::now()).count();
 }
 
 /// Waits until one of them can be read, or written if it has output; at most until the deadline.
@@ -66,6 +67,15 @@ void Poll(const std::vector<FramedConnection*>& connections, const Descriptor* l
     // Rounded up: a wait of a fraction of a millisecond must not become a loop that burns a core. What a signal
     // interrupts is looked at again by the caller.
     (void)poll(fds.data(), fds.size(), static_cast<int>(wait_s * 1000) + 1);
+}
+
+/// Nobody would end a process that waits for the others.
+void CheckLauncher(const ProcessPlace& place) {
+    if (IsLauncherGone(place)) {
+        throw Error(
+            {.what = StrCat(ProcessName(place.index, HostName()), " was left behind: ", place.launcher, " has ended"),
+             .kind = Error::Kind::kRuntime});
+    }
 }
 
 /// Process 0's side.
@@ -99,6 +109,7 @@ class Reception {
             }
             HearStrangers();
             HearGuests();
+            CheckLauncher(place_);
         }
         if (!fault_.has_value() && num_came_ < num_expected_) {
             Fault(StrCat(MissingNames(), " did not come to ", Address(place_), " within ", timeout_s_, " s",
@@ -281,6 +292,7 @@ class Visit {
         std::string problem = "no answer";
         SlowWait slow(timeout_s_, Clock::now());
         do {
+            CheckLauncher(place_);
             std::optional<Descriptor> socket =
                 TryConnect(place_.master_address, place_.master_port, std::min(5.0, SecondsUntil(deadline_)), &problem);
             if (socket.has_value()) {
@@ -299,7 +311,7 @@ class Visit {
                              << ": " << problem;
                 slow.Told(Clock::now());
             }
-            std::this_thread::sleep_for(kRetryPeriod);
+            std::this_thread::sleep_for(std::chrono::milliseconds(50));
         } while (Clock::now() < deadline_);
         throw Fault(StrCat("was not reached within ", timeout_s_, " s: ", problem));
     }
@@ -342,6 +354,7 @@ class Visit {
                 return std::nullopt;
             }
             Poll({connection}, nullptr, deadline);
+            CheckLauncher(place_);
         }
     }
 
@@ -377,24 +390,11 @@ class Visit {
 }  // namespace
 
 Met Rendezvous(const ProcessPlace& place, double timeout_s, const std::string& fingerprint) {
-    CHECK_GT(place.num_processes, 1);
-    CHECK(0 <= place.index && place.index < place.num_processes) << place.index << " of " << place.num_processes;
+    CHECK(0 <= place.index && place.index < place.num_processes && place.num_processes > 1)
+        << place.index << " of " << place.num_processes;
     CHECK_LT(fingerprint.size(), kMaxHelloBytes / 2);
     return place.index == 0 ? Reception(place, timeout_s, fingerprint).Receive()
                             : Visit(place, timeout_s, fingerprint).Make();
-}
-
-std::string ProcessName(int index, const std::string& host) {
-    return host.empty() ? StrCat("process ", index) : StrCat("process ", index, " (", host, ")");
-}
-
-std::string ProcessNames(const std::vector<int>& indices) {
-    std::string names = "process ";
-    for (size_t i = 0; i < indices.size(); ++i) {
-        names += i == 0 ? "" : i + 1 == indices.size() ? " and " : ", ";
-        names += StrCat(indices[i]);
-    }
-    return names;
 }
 
 }  // namespace infini_train::comm

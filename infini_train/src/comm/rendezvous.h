@@ -21,10 +21,4 @@ struct Met {
 /// or of another, does no harm.
 Met Rendezvous(const ProcessPlace& place, double timeout_s, const std::string& fingerprint);
 
-/// "process 2 (host)"; without a host "process 2".
-std::string ProcessName(int index, const std::string& host);
-
-/// "process 2", "process 2 and 3", "process 1, 2 and 3".
-std::string ProcessNames(const std::vector<int>& indices);
-
 }  // namespace infini_train::comm

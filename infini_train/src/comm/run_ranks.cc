@@ -3,8 +3,10 @@
 #include <omp.h>
 #include <pthread.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -20,6 +22,7 @@
 #include "glog/logging.h"
 
 #include "infini_train/include/comm/wait_error.h"
+#include "infini_train/include/common/env.h"
 #include "infini_train/include/common/error.h"
 #include "infini_train/include/common/str_cat.h"
 #include "infini_train/src/comm/control_plane.h"
@@ -32,13 +35,16 @@
 namespace infini_train::comm {
 namespace {
 
-/// The cores that this process may use, and no more than the calling thread's OpenMP would.
-int NumCoresToShare() {
+/// The cores that this process may use, and no more than the calling thread's OpenMP would. Of a host's cores, which
+/// no launcher has given to one process, its share.
+int NumCoresToShare(const ProcessPlace& process) {
     cpu_set_t cores;
     CPU_ZERO(&cores);
     // More cores than the set has bits: OpenMP counted them.
     const int num_cores = sched_getaffinity(0, sizeof(cores), &cores) == 0 ? CPU_COUNT(&cores) : omp_get_num_procs();
-    return std::min(num_cores, omp_get_max_threads());
+    const bool is_shared = num_cores == sysconf(_SC_NPROCESSORS_ONLN) && !ReadEnv("OMP_NUM_THREADS").has_value();
+    const int num_own = is_shared ? std::max(1, num_cores / process.num_local) : num_cores;
+    return std::min(num_own, omp_get_max_threads());
 }
 
 int NumThreads(const RanksOptions& options, int rank, int num_cores) {
@@ -64,13 +70,15 @@ std::string What(const std::exception& exception) {
     return is_memory ? "there is no more memory (std::bad_alloc)" : exception.what();
 }
 
+using RankWaits = std::vector<ControlPlane::RankWait>;
+
 /// One call of RunRanks.
 class Run {
  public:
     Run(const RanksOptions& options, const std::function<void(const Mesh&)>& rank_main)
         : options_(options),
           rank_main_(rank_main),
-          num_cores_(NumCoresToShare()),
+          num_cores_(NumCoresToShare(options.process)),
           outcome_(options.num_ranks_of_process()) {
         const Transport transport = ChooseTransport(options).transport;
         control_ = ControlPlane::Connect(options.process, {.timeout_s = options.timeout_s,
@@ -116,12 +124,17 @@ class Run {
                 outcome_.RankEnded();
             }
         }
-        outcome_.WaitForAll(options_.grace_s);
+        if (!outcome_.WaitForAll(options_.grace_s)) {
+            const Error error = WithWaits(*outcome_.first_error());
+            std::fprintf(stderr, "%s\n", error.what());
+            // Not exit: it would destroy what the rank still uses.
+            _exit(error.exit_code());
+        }
         for (std::thread& thread : threads) {
             thread.join();
         }
         if (outcome_.first_error().has_value()) {
-            throw WithItsWait(*outcome_.first_error());
+            throw WithWaits(*outcome_.first_error());
         }
         control_->Leave();
         // Its watchdog must not tell a connection to the other processes that has ended.
@@ -176,28 +189,62 @@ class Run {
         rank_main_(MakeMesh(world_->Join(options_.first_rank() + thread, device), options_.shape, device));
     }
 
-    /// Somebody waited for the process that was lost.
-    void TellWait(const WaitError::Wait& wait) {
+    /// The loss of a process with what was waited for from it; a time-out with the ranks that it began with.
+    Error WithWaits(const Error& error) {
+        const std::string_view text = error.what();
         const std::optional<int> lost = control_->lost_process();
-        if (lost.has_value() && wait.waited_for.find(control_->Name(*lost)) != std::string::npos) {
-            control_->TellWait(StrCat("rank ", wait.rank, " waited for ", wait.waited_for));
+        std::string more;
+        if (lost.has_value() && text.starts_with(control_->Name(*lost))) {
+            more = WaitForLost(control_->Name(*lost));
+        } else if (const RankWaits waits = control_->Waits([](const RankWaits&) { return true; });
+                   std::any_of(waits.begin(), waits.end(), [&](const ControlPlane::RankWait& wait) {
+                       return wait.is_timeout && text.starts_with(StrCat("[rank ", wait.rank, "] waited "));
+                   })) {
+            more = RanksThatDidNotWait();
         }
+        return more.empty() ? error : Error({.what = StrCat(text, more), .kind = Error::Kind::kRuntime});
     }
 
-    /// The loss of a process with what was waited for from it.
-    Error WithItsWait(const Error& error) {
-        const std::optional<int> lost = control_->lost_process();
-        if (!lost.has_value() || !std::string_view(error.what()).starts_with(control_->Name(*lost))) {
-            return error;
+    /// " while rank 1 waited for WHAT from rank 2 of process 2 (host)": where nobody did, what somebody else waited
+    /// for.
+    std::string WaitForLost(const std::string& lost) {
+        const auto is_for_lost = [&](const ControlPlane::RankWait& wait) {
+            return wait.waited_for.find(lost) != std::string::npos;
+        };
+        const RankWaits waits = control_->Waits(
+            [&](const RankWaits& so_far) { return std::any_of(so_far.begin(), so_far.end(), is_for_lost); });
+        if (waits.empty()) {
+            return "";
         }
-        const std::string wait = control_->FirstWait();
-        return wait.empty() ? error
-                            : Error({.what = StrCat(error.what(), " while ", wait), .kind = Error::Kind::kRuntime});
+        const auto found = std::find_if(waits.begin(), waits.end(), is_for_lost);
+        const ControlPlane::RankWait& wait = found == waits.end() ? waits.front() : *found;
+        return StrCat(" while rank ", wait.rank, " waited for ", wait.waited_for);
+    }
+
+    /// "; rank 2 of process 2 (host) waited for nobody": of the run, where this is process 0. Among threads alone the
+    /// warning before the time-out has named that rank.
+    std::string RanksThatDidNotWait() {
+        if (options_.process.index != 0 || options_.process.num_processes == 1) {
+            return "";
+        }
+        std::vector<bool> waited(static_cast<size_t>(options_.shape.num_ranks()));
+        const RankWaits waits =
+            control_->Waits([&](const RankWaits& so_far) { return so_far.size() >= waited.size(); });
+        for (const ControlPlane::RankWait& wait : waits) {
+            waited.at(static_cast<size_t>(wait.rank)) = true;
+        }
+        std::string text;
+        for (size_t rank = 0; rank < waited.size(); ++rank) {
+            const int process = static_cast<int>(rank) / options_.num_ranks_of_process();
+            text += waited[rank] ? "" : StrCat("; rank ", rank, " of ", control_->Name(process), " waited for nobody");
+        }
+        return text;
     }
 
     void Fail(int rank, const std::exception& exception) {
         if (const auto* wait_error = dynamic_cast<const WaitError*>(&exception); wait_error != nullptr) {
-            TellWait(wait_error->wait());
+            const WaitError::Wait& wait = wait_error->wait();
+            control_->TellWait({.rank = rank, .is_timeout = wait.failure.empty(), .waited_for = wait.waited_for});
         }
         const auto* error = dynamic_cast<const Error*>(&exception);
         const bool is_bad_input = error != nullptr && error->exit_code() == 2;

@@ -12,7 +12,8 @@ namespace {
 
 using Seconds = std::chrono::duration<double>;
 
-constexpr double kSlowS = 10.0;
+constexpr double kLeastSlowS = 1.0;
+constexpr double kMostSlowS = 30.0;
 constexpr double kSlowShareOfTimeout = 1.0 / 3.0;
 
 bool IsBefore(const Waiter& a, const Waiter& b) {
@@ -27,7 +28,8 @@ bool IsWaiting(int rank, const std::vector<Waiter>& all) {
 
 SlowWait::SlowWait(double timeout_s, Clock::time_point since)
     : since_(since),
-      after_(std::chrono::duration_cast<Clock::duration>(Seconds(std::min(kSlowS, timeout_s * kSlowShareOfTimeout)))) {}
+      after_(std::chrono::duration_cast<Clock::duration>(
+          Seconds(std::clamp(timeout_s * kSlowShareOfTimeout, kLeastSlowS, kMostSlowS)))) {}
 
 void SlowWait::Told(Clock::time_point now) {
     // Once for all that were due, where this process stood still itself.

@@ -7,8 +7,8 @@
 
 namespace infini_train::comm {
 
-/// When a wait for another rank is slow: once it has lasted min(10 s, timeout_s / 3), longer than a step and than what
-/// comes before the first one. It is told then, and again each time that it has lasted twice as long.
+/// When a wait for another rank is slow: once it has lasted min(30 s, timeout_s / 3), longer than most pipelines take
+/// to fill, and 1 s at the least. It is told then, and again each time that it has lasted twice as long.
 class SlowWait {
  public:
     using Clock = std::chrono::steady_clock;
@@ -26,7 +26,7 @@ class SlowWait {
     Clock::duration after_;
 };
 
-/// "[rank 1] has waited 10 s for TEXT"
+/// "[rank 1] has waited 30 s for TEXT"
 std::string SlowWaitText(int rank, SlowWait::Clock::duration waited, const std::string& text);
 
 /// A rank that waits.
@@ -64,7 +64,7 @@ class WaitBoard {
         Clock::time_point since() const { return slow_.since(); }
         /// When Warning wants to be called.
         Clock::time_point due() const { return slow_.due(); }
-        /// From due() on, with what is waited for now: the line for the log, "[rank 1] has waited 10 s for ...; rank 2
+        /// From due() on, with what is waited for now: the line for the log, "[rank 1] has waited 30 s for ...; rank 2
         /// waits, too". Empty when another rank of this process tells.
         std::string Warning(Clock::time_point now, const Awaited& awaited);
 

@@ -108,7 +108,13 @@ void GlooConnections::Connect(int rank) {
             const BlockBrokenPipe block_broken_pipe;
             context_->getPair(other)->connect(addresses_[static_cast<size_t>(other)]);
         } catch (const std::exception& exception) {
-            ThrowBroken(other, rank, StrCat("a connection to ", ProcessName(other), " (", Reason(exception), ")"));
+            ThrowIfFailed(rank);
+            const std::string failure = WhyItBroke(other);
+            // The other ranks of this process must not try again: gloo would connect anew where it is connected.
+            Fail(failure);
+            throw WaitError({.rank = rank,
+                             .waited_for = StrCat("a connection to ", ProcessName(other), " (", Reason(exception), ")"),
+                             .failure = failure});
         }
         ThrowIfFailed(rank);
     }
@@ -136,7 +142,7 @@ GlooTransfer GlooConnections::Start(GlooTransfer transfer, const GlooChannel& ch
             transfer.buffer->recv(channel.process, slot);
         }
     } catch (const gloo::Exception&) {
-        ThrowBroken(channel.process, rank, awaited().text);
+        throw WaitError({.rank = rank, .waited_for = awaited().text, .failure = WhyItBroke(channel.process)});
     }
     return transfer;
 }
@@ -215,7 +221,7 @@ void GlooConnections::Wait(const GlooTransfer& transfer, int rank, Clock::time_p
         case Outcome::kTimedOut:
             throw WaitError({.rank = rank, .waited_for = awaited().text, .timeout_s = options_.timeout_s});
         case Outcome::kBroken:
-            ThrowBroken(transfer.process, rank, awaited().text);
+            throw WaitError({.rank = rank, .waited_for = awaited().text, .failure = WhyItBroke(transfer.process)});
         case Outcome::kCut:
             break;
     }
@@ -233,12 +239,10 @@ bool GlooConnections::WaitQuietly(const GlooTransfer& transfer) {
     return transfer.buffer == nullptr || WaitUntil(&waiting) == Outcome::kDone;
 }
 
-void GlooConnections::ThrowBroken(int process, int rank, const std::string& waited_for) {
+std::string GlooConnections::WhyItBroke(int process) {
     std::unique_lock lock(mutex_);
     failed_.wait_for(lock, kBetterReason, [&] { return !failure_.empty(); });
-    const std::string failure =
-        failure_.empty() ? StrCat("the connection to ", ProcessName(process), " broke") : failure_;
-    throw WaitError({.rank = rank, .waited_for = waited_for, .failure = failure});
+    return failure_.empty() ? StrCat("the connection to ", ProcessName(process), " broke") : failure_;
 }
 
 void GlooConnections::Keep(std::shared_ptr<void> memory) {
@@ -258,11 +262,13 @@ void GlooConnections::Fail(const std::string& why) {
         }
         failed_.notify_all();
     }
-    // So that whoever still connects goes on, and no byte goes to memory that its owner has given up.
-    for (int other = 0; other < options_.place.num_processes; ++other) {
-        if (other != process()) {
-            context_->getPair(other)->close();
-        }
+    // Closes the connections, so that whoever still connects goes on, and no byte goes to memory that its owner has
+    // given up. gloo does so when a wait of its own times out. Its Pair::close would reset them, and a process whose
+    // gloo has not yet taken a connection that is reset is ended by it.
+    char byte = 0;
+    try {
+        context_->createUnboundBuffer(&byte, sizeof(byte))->waitRecv(std::chrono::milliseconds(0));
+    } catch (const gloo::Exception&) {
     }
 }
 
@@ -278,15 +284,20 @@ void GlooConnections::Watch() {
     std::unique_lock lock(mutex_);
     while (!watched_.wait_for(lock, kWatchPeriod, [&] { return is_closing_; })) {
         const Clock::time_point now = Clock::now();
+        std::vector<std::string> warnings;
         for (Waiting* waiting : waits_) {
             if (now >= waiting->deadline && !waiting->is_timed_out) {
                 waiting->is_timed_out = true;
                 Abort(*waiting);
             } else if (waiting->on_board != nullptr && now >= waiting->on_board->due()) {
-                const std::string warning = waiting->on_board->Warning(now, (*waiting->awaited)());
-                LOG_IF(WARNING, !warning.empty()) << warning;
+                warnings.push_back(waiting->on_board->Warning(now, (*waiting->awaited)()));
             }
         }
+        lock.unlock();  // who reads the log may be slow
+        for (const std::string& warning : warnings) {
+            LOG_IF(WARNING, !warning.empty()) << warning;
+        }
+        lock.lock();
     }
 }
 

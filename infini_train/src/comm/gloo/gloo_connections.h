@@ -52,7 +52,8 @@ class GlooConnections {
     GlooConnections(const GlooConnections&) = delete;
     GlooConnections& operator=(const GlooConnections&) = delete;
 
-    /// Connects to all processes; called by each rank thread of this process, the first of which does it. Throws Error.
+    /// Connects to all processes; called by each rank thread of this process, the first of which does it. Throws Error,
+    /// and fails then.
     void Connect(int rank);
 
     /// Another id for each call.
@@ -102,8 +103,8 @@ class GlooConnections {
     Outcome WaitUntil(Waiting* waiting);
     /// Ends it at once, also if it has not begun.
     static void Abort(const Waiting& waiting);
-    /// After a connection broke: the failure that the control plane tells of, or else that.
-    [[noreturn]] void ThrowBroken(int process, int rank, const std::string& waited_for);
+    /// After the connection to a process broke: the failure that the control plane tells of, or else that.
+    std::string WhyItBroke(int process);
     GlooTransfer Start(GlooTransfer transfer, const GlooChannel& channel, size_t size_bytes, int rank,
                        const std::function<Awaited()>& awaited);
     void Watch();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <deque>
 
 namespace infini_train::comm {
 namespace {
@@ -40,102 +41,158 @@ Share ShareOf(size_t process, size_t num_processes, size_t num_elements, size_t 
     return {.begin = begin * element_bytes, .size = (end - begin) * element_bytes};
 }
 
-}  // namespace
+/// A part of one tensor of the list.
+struct Piece {
+    size_t tensor = 0;
+    size_t offset_bytes = 0;
+    size_t size_bytes = 0;
+};
 
-void ProcessSum::AllReduce(const GroupProcesses& processes, const std::vector<const TensorList*>& ranks) {
-    const TensorList& list = *ranks[0];
-    std::vector<Piece> pieces;
-    size_t chunk_bytes = 0;
+/// Pieces of one dtype, which lie one after the other in memory of our own.
+struct Chunk {
     DataType dtype = DataType::kFloat32;
-    const auto flush = [&] {
-        if (!pieces.empty()) {
-            AllReducePieces(processes, ranks, pieces, dtype);
-        }
-        pieces.clear();
-        chunk_bytes = 0;
-    };
+    size_t size_bytes = 0;
+    std::vector<Piece> pieces = {};
+};
+
+std::vector<Chunk> Cut(const TensorList& list) {
+    std::vector<Chunk> chunks;
     for (size_t i = 0; i < list.size(); ++i) {
-        if (list[i]->dtype() != dtype) {
-            flush();
-            dtype = list[i]->dtype();
-        }
         for (size_t offset = 0; offset < list[i]->size_bytes();) {
-            const size_t size = std::min(list[i]->size_bytes() - offset, kChunkBytes - chunk_bytes);
-            pieces.push_back({.tensor = i, .offset_bytes = offset, .size_bytes = size});
+            if (chunks.empty() || chunks.back().dtype != list[i]->dtype() || chunks.back().size_bytes == kChunkBytes) {
+                chunks.push_back({.dtype = list[i]->dtype()});
+            }
+            Chunk& chunk = chunks.back();
+            const size_t size = std::min(list[i]->size_bytes() - offset, kChunkBytes - chunk.size_bytes);
+            chunk.pieces.push_back({.tensor = i, .offset_bytes = offset, .size_bytes = size});
+            chunk.size_bytes += size;
             offset += size;
-            chunk_bytes += size;
-            if (chunk_bytes == kChunkBytes) {
-                flush();
+        }
+    }
+    return chunks;
+}
+
+/// The sum of a chunk, under way from its construction on. All that is given outlives it.
+class ChunkSum {
+ public:
+    /// Sends each process its share of what our ranks bring.
+    ChunkSum(const GroupProcesses& processes, const std::vector<const TensorList*>& ranks, const Chunk& chunk,
+             SumMemory* memory)
+        : processes_(processes), ranks_(ranks), chunk_(chunk), memory_(memory), round_(&processes, "all-reduce") {
+        memory_->own.resize(ranks.size());
+        memory_->others.resize(processes.world_ranks.size());
+        memory_->sum.resize(chunk.size_bytes);
+        for (size_t n = 0; n < ranks.size(); ++n) {
+            own_.push_back(InOnePiece(*ranks[n], &memory_->own[n]));
+        }
+        const size_t share_bytes = OwnShare().size;
+        for (size_t p = 0; p < processes.all.size(); ++p) {
+            const GroupProcess& process = processes.all[p];
+            for (size_t n = 0; n < process.ranks.size() && !process.is_own; ++n) {
+                std::vector<std::byte>& other = memory_->others[static_cast<size_t>(process.first_place) + n];
+                other.resize(share_bytes);
+                round_.Receive(process, other.data(), share_bytes);
+            }
+            for (size_t n = 0; n < ranks.size() && !process.is_own; ++n) {
+                const Share share = ShareOf(p);
+                round_.Send(process, own_[n] + share.begin, share.size);
             }
         }
     }
-    flush();
-}
 
-void ProcessSum::AllReducePieces(const GroupProcesses& processes, const std::vector<const TensorList*>& ranks,
-                                 const std::vector<Piece>& pieces, DataType dtype) {
-    size_t size = 0;
-    for (const Piece& piece : pieces) {
-        size += piece.size_bytes;
+    /// Adds our share in rank order and gives the sum to each process.
+    void Add() {
+        round_.Wait();
+        const Share share = OwnShare();
+        std::byte* const sum = memory_->sum.data() + share.begin;
+        const auto own_place = static_cast<size_t>(processes_.own_process().first_place);
+        for (size_t place = 0; place < processes_.world_ranks.size(); ++place) {
+            const bool is_own = place >= own_place && place < own_place + ranks_.size();
+            const std::byte* x = is_own ? own_[place - own_place] + share.begin : memory_->others[place].data();
+            if (place == 0) {
+                std::copy_n(x, share.size, sum);
+            } else {
+                infini_train::comm::Add(chunk_.dtype, x, share.size, sum);
+            }
+        }
+        for (size_t p = 0; p < processes_.all.size(); ++p) {
+            const GroupProcess& process = processes_.all[p];
+            if (!process.is_own) {
+                const Share other = ShareOf(p);
+                round_.Receive(process, memory_->sum.data() + other.begin, other.size);
+                round_.Send(process, sum, share.size);
+            }
+        }
     }
-    own_.resize(ranks.size());
-    for (size_t n = 0; n < ranks.size(); ++n) {
-        own_[n].resize(size);
-        std::byte* to = own_[n].data();
-        for (const Piece& piece : pieces) {
-            const auto* from = static_cast<const std::byte*>((*ranks[n])[piece.tensor]->raw_data());
-            std::memcpy(to, from + piece.offset_bytes, piece.size_bytes);
+
+    /// What our ranks brought becomes the sum.
+    void End() {
+        round_.Wait();
+        for (const TensorList* list : ranks_) {
+            const std::byte* from = memory_->sum.data();
+            for (const Piece& piece : chunk_.pieces) {
+                auto* to = static_cast<std::byte*>((*list)[piece.tensor]->raw_data());
+                std::memcpy(to + piece.offset_bytes, from, piece.size_bytes);
+                from += piece.size_bytes;
+            }
+        }
+    }
+
+ private:
+    Share ShareOf(size_t process) const {
+        const size_t element_bytes = SizeOf(chunk_.dtype);
+        return infini_train::comm::ShareOf(process, processes_.all.size(), chunk_.size_bytes / element_bytes,
+                                           element_bytes);
+    }
+    /// Where the chunk of a list lies: in its tensor, or copied together.
+    const std::byte* InOnePiece(const TensorList& list, std::vector<std::byte>* copy) const {
+        const auto place = [&](const Piece& piece) {
+            return static_cast<const std::byte*>(list[piece.tensor]->raw_data()) + piece.offset_bytes;
+        };
+        if (chunk_.pieces.size() == 1) {
+            return place(chunk_.pieces[0]);
+        }
+        copy->resize(chunk_.size_bytes);
+        std::byte* to = copy->data();
+        for (const Piece& piece : chunk_.pieces) {
+            std::memcpy(to, place(piece), piece.size_bytes);
             to += piece.size_bytes;
         }
+        return copy->data();
     }
+    Share OwnShare() const { return ShareOf(static_cast<size_t>(processes_.own)); }
 
-    const size_t num_processes = processes.all.size();
-    const auto share_of = [&](size_t process) {
-        return ShareOf(process, num_processes, size / SizeOf(dtype), SizeOf(dtype));
-    };
-    const Share share = share_of(static_cast<size_t>(processes.own));
-    others_.resize(processes.world_ranks.size());
-    sum_.resize(size);
-    ProcessRound round(&processes, "all-reduce");
-    for (size_t p = 0; p < num_processes; ++p) {
-        const GroupProcess& process = processes.all[p];
-        for (size_t n = 0; n < process.ranks.size() && !process.is_own; ++n) {
-            std::vector<std::byte>& other = others_[static_cast<size_t>(process.first_place) + n];
-            other.resize(share.size);
-            round.Receive(process, other.data(), share.size);
-        }
-        for (size_t n = 0; n < ranks.size() && !process.is_own; ++n) {
-            round.Send(process, own_[n].data() + share_of(p).begin, share_of(p).size);
-        }
-    }
-    round.Wait();
+    const GroupProcesses& processes_;
+    const std::vector<const TensorList*>& ranks_;
+    const Chunk& chunk_;
+    SumMemory* memory_;
+    std::vector<const std::byte*> own_;  // by rank of this process, what it brings
+    ProcessRound round_;
+};
 
-    std::byte* const sum = sum_.data() + share.begin;
-    const auto own_place = static_cast<size_t>(processes.own_process().first_place);
-    for (size_t place = 0; place < processes.world_ranks.size(); ++place) {
-        const bool is_own = place >= own_place && place < own_place + ranks.size();
-        const std::byte* x = is_own ? own_[place - own_place].data() + share.begin : others_[place].data();
-        if (place == 0) {
-            std::copy_n(x, share.size, sum);
-        } else {
-            Add(dtype, x, share.size, sum);
-        }
-    }
-    for (size_t p = 0; p < num_processes; ++p) {
-        if (!processes.all[p].is_own) {
-            round.Receive(processes.all[p], sum_.data() + share_of(p).begin, share_of(p).size);
-            round.Send(processes.all[p], sum, share.size);
-        }
-    }
-    round.Wait();
+}  // namespace
 
-    for (const TensorList* list : ranks) {
-        const std::byte* from = sum_.data();
-        for (const Piece& piece : pieces) {
-            auto* to = static_cast<std::byte*>((*list)[piece.tensor]->raw_data());
-            std::memcpy(to + piece.offset_bytes, from, piece.size_bytes);
-            from += piece.size_bytes;
+void ProcessSum::AllReduce(const GroupProcesses& processes, const std::vector<const TensorList*>& ranks) {
+    const std::vector<Chunk> chunks = Cut(*ranks[0]);
+    std::deque<ChunkSum> under_way;
+    ChunkSum* previous = nullptr;
+    // All processes start the same sends and receives in the same order.
+    for (size_t i = 0; i < chunks.size(); ++i) {
+        ChunkSum& next = under_way.emplace_back(processes, ranks, chunks[i], &memory_[i % kNumUnderWay]);
+        if (previous != nullptr) {
+            previous->Add();
         }
+        previous = &next;
+        if (under_way.size() == kNumUnderWay) {
+            under_way.front().End();
+            under_way.pop_front();
+        }
+    }
+    if (previous != nullptr) {
+        previous->Add();
+    }
+    for (ChunkSum& chunk : under_way) {
+        chunk.End();
     }
 }
 

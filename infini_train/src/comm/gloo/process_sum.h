@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <vector>
 
@@ -7,6 +8,13 @@
 #include "infini_train/src/comm/gloo/process_round.h"
 
 namespace infini_train::comm {
+
+/// What a part of the list needs on its way.
+struct SumMemory {
+    std::vector<std::vector<std::byte>> own = {};  // by rank of this process, what it brings, where that lies in pieces
+    std::vector<std::vector<std::byte>> others = {};  // by rank of the group, its part of our share; of our ranks none
+    std::vector<std::byte> sum = {};
+};
 
 /// Sums over all ranks of a group, added in rank order: ((x0 + x1) + x2) + ... The bits are those of ranks that are
 /// threads of one process. Each of P processes owns 1/P of the elements: it gets them from every rank, adds, and gives
@@ -18,21 +26,11 @@ class ProcessSum {
     void AllReduce(const GroupProcesses& processes, const std::vector<const TensorList*>& ranks);
 
  private:
-    /// A part of one tensor of the list.
-    struct Piece {
-        size_t tensor = 0;
-        size_t offset_bytes = 0;
-        size_t size_bytes = 0;
-    };
+    // More than one, so that the connections carry one chunk while another is copied and added.
+    static constexpr size_t kNumUnderWay = 3;
 
-    /// The pieces lie one after the other in memory of our own.
-    void AllReducePieces(const GroupProcesses& processes, const std::vector<const TensorList*>& ranks,
-                         const std::vector<Piece>& pieces, DataType dtype);
-
-    // Kept from call to call. Of a rank of this process, what it brings; of a rank of another its part of our share.
-    std::vector<std::vector<std::byte>> own_;
-    std::vector<std::vector<std::byte>> others_;
-    std::vector<std::byte> sum_;
+    // Kept from call to call.
+    std::array<SumMemory, kNumUnderWay> memory_;
 };
 
 }  // namespace infini_train::comm

@@ -1,5 +1,6 @@
 #include "infini_train/src/comm/nccl/nccl_communicator.h"
 
+#include <algorithm>
 #include <thread>
 #include <utility>
 
@@ -61,7 +62,7 @@ void NcclCommunicator::Await(const Operation& operation) {
             if (state != ncclInProgress) {
                 call_.reset();
             } else if (!call_.has_value()) {
-                call_ = Pending{.operation = operation, .done = nullptr, .slow = SlowWait(options_.timeout_s, start)};
+                call_ = Pending{.operation = operation, .slow = SlowWait(options_.timeout_s, start)};
             }
         }
         if (state == ncclSuccess) {
@@ -133,10 +134,23 @@ void NcclCommunicator::Adopt(ncclComm_t comm) {
     Await({.name = "start"});
 }
 
-void NcclCommunicator::Watch(const Operation& operation, std::shared_ptr<const Event> done) {
+void NcclCommunicator::Watch(const Operation& operation, std::shared_ptr<const Event> done,
+                             std::shared_ptr<const Event> begun) {
     const std::lock_guard lock(mutex_);
-    pending_.push_back(
-        {.operation = operation, .done = std::move(done), .slow = SlowWait(options_.timeout_s, Clock::now())});
+    pending_.push_back({.operation = operation, .done = std::move(done), .begun = std::move(begun)});
+}
+
+void NcclCommunicator::WaitFrom(const std::shared_ptr<const Event>& done, const std::shared_ptr<const Event>& begun) {
+    const std::lock_guard lock(mutex_);
+    const auto found =
+        std::find_if(pending_.begin(), pending_.end(), [&](const Pending& pending) { return pending.done == done; });
+    if (found == pending_.end()) {
+        return;  // it is done
+    }
+    // Those before it end before it: they are waited for as well.
+    for (auto pending = pending_.begin(); pending <= found; ++pending) {
+        pending->begun = pending->begun == nullptr ? begun : pending->begun;
+    }
 }
 
 std::optional<NcclCommunicator::Finding> NcclCommunicator::Inspect(Clock::time_point now) {
@@ -150,8 +164,11 @@ std::optional<NcclCommunicator::Finding> NcclCommunicator::Inspect(Clock::time_p
         INFINI_CUDA_CHECK(cudaSetDevice(options_.gpu_index));
         while (!pending_.empty() && pending_.front().done->IsDone()) {
             pending_.pop_front();
-            if (!pending_.empty()) {
-                pending_.front().slow = SlowWait(options_.timeout_s, now);
+        }
+        if (!pending_.empty()) {
+            Pending& first = pending_.front();
+            if (!first.slow.has_value() && first.begun != nullptr && first.begun->IsDone()) {
+                first.slow = SlowWait(options_.timeout_s, now);
             }
         }
     } catch (const Error& error) {
@@ -161,28 +178,31 @@ std::optional<NcclCommunicator::Finding> NcclCommunicator::Inspect(Clock::time_p
         const std::string what = pending_.empty() ? options_.with : Describe(pending_.front().operation);
         return Finding{.text = StrCat(own, ": NCCL: ", NcclErrorText(state), " in ", what), .is_certain = false};
     }
-    if (pending_.empty()) {
-        return std::nullopt;
-    }
-    const Pending& first = pending_.front();
-    if (Seconds(now - first.slow.since()) > options_.timeout_s) {
-        return Finding{.text = StrCat(own, ": waited ", options_.timeout_s, " s for ", Describe(first.operation)),
-                       .is_certain = true};
+    if (!pending_.empty() && pending_.front().slow.has_value() &&
+        Seconds(now - pending_.front().slow->since()) > options_.timeout_s) {
+        return Finding{
+            .text = StrCat(own, ": waited ", options_.timeout_s, " s for ", Describe(pending_.front().operation)),
+            .is_certain = true};
     }
     return std::nullopt;
 }
 
 std::optional<NcclCommunicator::Outstanding> NcclCommunicator::FindOutstanding(Clock::time_point now) {
     const std::unique_lock lock(mutex_, std::try_to_lock);
-    if (!lock.owns_lock() || (pending_.empty() && !call_.has_value())) {
+    Pending* first = nullptr;
+    if (lock.owns_lock() && call_.has_value()) {
+        first = &*call_;
+    } else if (lock.owns_lock() && !pending_.empty()) {
+        first = &pending_.front();
+    }
+    if (first == nullptr || !first->slow.has_value()) {
         return std::nullopt;
     }
-    Pending& first = call_.has_value() ? *call_ : pending_.front();
-    Outstanding outstanding = {
-        .waiter = {.rank = options_.rank, .since = first.slow.since(), .awaited = options_.others}};
-    if (now >= first.slow.due()) {
-        first.slow.Told(now);
-        outstanding.due_text = SlowWaitText(options_.rank, now - first.slow.since(), Describe(first.operation));
+    SlowWait& slow = *first->slow;
+    Outstanding outstanding = {.waiter = {.rank = options_.rank, .since = slow.since(), .awaited = options_.others}};
+    if (now >= slow.due()) {
+        slow.Told(now);
+        outstanding.due_text = SlowWaitText(options_.rank, now - slow.since(), Describe(first->operation));
     }
     return outstanding;
 }

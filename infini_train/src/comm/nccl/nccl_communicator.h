@@ -55,8 +55,12 @@ class NcclCommunicator {
     void Split(int color, int key, int max_blocks, NcclCommunicator* child);
     /// Calls NCCL and returns when what it enqueued is in its stream, so that an event recorded then comes after it.
     void Call(const Operation& operation, const std::function<ncclResult_t(ncclComm_t)>& call);
-    /// The operation has to be done, and the event with it, in time. Operations end in the order of these calls.
-    void Watch(const Operation& operation, std::shared_ptr<const Event> done);
+    /// The operation has to be done, and the event with it, in time. Operations end in the order of these calls. begun:
+    /// from then on the rank's GPU has nothing to do before it but wait for the others, which is what counts: the host
+    /// may be a whole step ahead. Null until WaitFrom.
+    void Watch(const Operation& operation, std::shared_ptr<const Event> done, std::shared_ptr<const Event> begun);
+    /// The rank waits for the operation of that event, which Watch was given.
+    void WaitFrom(const std::shared_ptr<const Event>& done, const std::shared_ptr<const Event>& begun);
     void ThrowIfFailed() const { options_.failure->ThrowIfSet(options_.rank); }
 
     /// A stream for this communicator alone. It lives as long as the communicator, which the watchdog holds: the end of
@@ -87,9 +91,10 @@ class NcclCommunicator {
 
  private:
     struct Pending {
-        Operation operation;
-        std::shared_ptr<const Event> done;
-        SlowWait slow;  // since it is the one that is waited for
+        Operation operation = {};
+        std::shared_ptr<const Event> done = nullptr;
+        std::shared_ptr<const Event> begun = nullptr;
+        std::optional<SlowWait> slow = std::nullopt;  // since it is the one that is waited for
     };
 
     std::string Describe(const Operation& operation) const;

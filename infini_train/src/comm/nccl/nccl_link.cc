@@ -21,13 +21,14 @@ constexpr int kReceiverPlace = 1;
 /// Sends after all that the rank has computed so far. The tensor's memory stays as it is until the event.
 void EnqueueSend(const Tensor& tensor, const NcclCommunicator::Operation& operation, NcclCommunicator* communicator) {
     CudaStream& stream = communicator->stream();
-    stream.WaitFor(*CudaStreamOf(tensor.device()).Record());
+    const std::shared_ptr<const Event> computed = CudaStreamOf(tensor.device()).Record();
+    stream.WaitFor(*computed);
     communicator->Call(operation, [&](ncclComm_t comm) {
         return ncclSend(tensor.raw_data(), tensor.size_bytes(), ncclUint8, kReceiverPlace, comm, stream.get());
     });
     const std::shared_ptr<const Event> sent = stream.Record();
     tensor.UsedUntil(sent);
-    communicator->Watch(operation, sent);
+    communicator->Watch(operation, sent, computed);
 }
 
 /// Receives into memory that work enqueued before may still use. The tensor has its values from the event on.
@@ -41,7 +42,7 @@ std::shared_ptr<const Event> EnqueueReceive(Tensor& tensor, const NcclCommunicat
     auto received = stream.Record();
     // Nobody may ever wait for it.
     tensor.UsedUntil(received);
-    communicator->Watch(operation, received);
+    communicator->Watch(operation, received, nullptr);
     return received;
 }
 
@@ -75,7 +76,9 @@ class NcclPendingReceive : public PendingReceive {
         CHECK(tensor_ != nullptr) << "a receive that was waited for before";
         communicator_->ThrowIfFailed();
         if (received_ != nullptr) {
-            CudaStreamOf(tensor_->device()).WaitFor(*received_);
+            CudaStream& stream = CudaStreamOf(tensor_->device());
+            communicator_->WaitFrom(received_, stream.Record());
+            stream.WaitFor(*received_);
         }
         return std::exchange(tensor_, nullptr);
     }

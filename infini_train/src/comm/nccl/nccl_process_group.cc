@@ -31,8 +31,9 @@ NcclProcessGroup::NcclProcessGroup(const Options& options)
 
 void NcclProcessGroup::Enqueue(const char* name, const std::function<ncclResult_t(ncclComm_t, cudaStream_t)>& call) {
     cuda::CudaStream& stream = cuda::CudaStreamOf(device_);
+    const std::shared_ptr<const Event> begun = stream.Record();
     communicator_->Call({.name = name}, [&](ncclComm_t comm) { return call(comm, stream.get()); });
-    communicator_->Watch({.name = name}, stream.Record());
+    communicator_->Watch({.name = name}, stream.Record(), begun);
 }
 
 void NcclProcessGroup::ThrowIfFailed() {

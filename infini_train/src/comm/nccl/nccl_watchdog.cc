@@ -123,8 +123,8 @@ void NcclWatchdog::Report(const std::string& why) {
     }
 }
 
-/// A receive that was posted early waits as well: which rank keeps the others waiting shows less clearly than where a
-/// rank waits for one thing at a time.
+/// A rank may wait for several things at a time here, a send among them: which rank keeps the others waiting shows less
+/// clearly than elsewhere.
 void NcclWatchdog::WarnOfSlowWaits(Clock::time_point now) {
     std::vector<Waiter> waiters;
     std::vector<std::pair<Waiter, std::string>> due;

@@ -75,8 +75,24 @@ TEST(PipelineWaits, NameTheLineOfThePlan) {
         });
         EXPECT_EQ(text, StrCat("rank 0: rank 1 failed while this one waited for backward of micro-batch ", microbatch,
                                " for stage 0 [2, 8, 16] float32 from rank 1, at line ", waits - plans[0].begin() + 1,
-                               " of its plan: D0.", microbatch));
+                               " of its plan: D0.", microbatch, ", in step 1"));
     }
+}
+
+TEST(PipelineWaits, NameTheEvaluation) {
+    const PipelineCase run = {.model = {.num_layers = 2}, .num_microbatches = 1, .num_ranks = 2};
+    const auto evaluate = [&](int num_good_losses) {
+        return ErrorOfRank0({.pipeline = 2}, [&](const comm::Mesh& mesh) {
+            const auto pipeline = MakePipeline(run, mesh, MakeSchedule("gpipe"));
+            const TinyRows rows = RowsOfStep(run, 0, mesh.device);
+            pipeline->EvalStep(rows.inputs, rows.targets, std::make_shared<FailingLoss>(num_good_losses), run.dtype);
+            throw Error({.what = "nobody fails"});
+        });
+    };
+    const std::string failed = "rank 0: rank 1 failed while this one waited for rank 1 in ";
+    // The first loss is for the shapes.
+    EXPECT_EQ(evaluate(0), failed + "exchange of texts of ranks 0, 1, for the shapes of the stages, in an evaluation");
+    EXPECT_EQ(evaluate(1), failed + "broadcast from rank 1 of ranks 0, 1, for the loss, in an evaluation");
 }
 
 /// What rank 0 says when rank 1 fails after the first so many parts of what follows the micro-batches of a step.

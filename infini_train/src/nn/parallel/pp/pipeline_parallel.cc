@@ -156,10 +156,11 @@ const PipelineParallel::CheckedPlan& PipelineParallel::PlanFor(const PlanKey& ke
         key.kind == PlanKind::kTraining ? options_.schedule->PlanAllRanks(shape) : ForwardOnlyPlans(shape);
     PlaceReceives(shape, &plans);
     AllocateSlots(shape, &plans);
-    CheckAgreement(stage_.group(), "a micro-batch of the step",
+    CheckAgreement(stage_.group(), "a micro-batch",
                    StrCat(key.num_microbatches, " of input ", ToString(key.input), ", target ", ToString(key.target)));
     CheckAgreement(stage_.group(), "the plan's hash", StrCat(PlanHash(shape, plans)));
-    const std::vector<StageSpec> specs = InferStages(stage_, key.input, loss_fn, key.target);
+    const std::vector<StageSpec> specs = comm::WaitingAt(
+        "for the shapes of the stages", [&] { return InferStages(stage_, key.input, loss_fn, key.target); });
     PlanSizes sizes;
     for (const StageSpec& spec : specs) {
         sizes.activation_bytes.push_back(spec.activation_bytes);
@@ -189,10 +190,11 @@ float PipelineParallel::TrainStep(const std::shared_ptr<Tensor>& input, const st
     const CheckedPlan& plan = PlanFor(key, loss_fn.get());
     data.boundaries = plan.boundaries;
     data.step = static_cast<uint64_t>(optimizer->step());
-    const StepResult result = options_.records_steps
-                                  ? RunRecorded(key, plan, data, *optimizer)
-                                  : options_.schedule->Step(stage_, reduction_, plan.actions, data, *optimizer,
-                                                            {.max_norm = options_.max_grad_norm}, &events_);
+    const StepResult result = comm::WaitingAt(StrCat("in step ", data.step + 1), [&] {
+        return options_.records_steps ? RunRecorded(key, plan, data, *optimizer)
+                                      : options_.schedule->Step(stage_, reduction_, plan.actions, data, *optimizer,
+                                                                {.max_norm = options_.max_grad_norm}, &events_);
+    });
     plan_report_ = plan.report;
     grad_norm_ = result.grad_norm;
     return result.loss;
@@ -218,22 +220,24 @@ float PipelineParallel::EvalStep(const std::shared_ptr<Tensor>& input, const std
                                  const std::shared_ptr<Module>& loss_fn, DataType dtype, int num_microbatches) {
     const autograd::NoGradGuard no_grad;
     CHECK_NOTNULL(input.get());
-    StepOutput output;  // nothing without rows
-    if (input->dim(0) > 0) {
-        StepData data =
-            Split(input, target, num_microbatches > 0 ? num_microbatches : options_.num_microbatches, loss_fn, dtype);
-        SetTraining(false);
-        const CheckedPlan& plan = PlanFor({.kind = PlanKind::kForwardOnly,
-                                           .num_microbatches = static_cast<int>(data.inputs.size()),
-                                           .input = SpecOf(*data.inputs[0]),
-                                           .target = SpecOf(*data.targets[0])},
-                                          loss_fn.get());
-        data.boundaries = plan.boundaries;
-        output = options_.schedule->StepMicrobatches(stage_, plan.actions, data);
-    }
-    const kernels::LossMean loss = comm::WaitingAt(
-        "for the loss of the evaluation", [&] { return reduction_.ReduceLoss(output.loss_sums, output.loss_counts); });
-    return reduction_.Read({loss.mean})[0];
+    return comm::WaitingAt("in an evaluation", [&] {
+        StepOutput output;  // nothing without rows
+        if (input->dim(0) > 0) {
+            StepData data = Split(input, target, num_microbatches > 0 ? num_microbatches : options_.num_microbatches,
+                                  loss_fn, dtype);
+            SetTraining(false);
+            const CheckedPlan& plan = PlanFor({.kind = PlanKind::kForwardOnly,
+                                               .num_microbatches = static_cast<int>(data.inputs.size()),
+                                               .input = SpecOf(*data.inputs[0]),
+                                               .target = SpecOf(*data.targets[0])},
+                                              loss_fn.get());
+            data.boundaries = plan.boundaries;
+            output = options_.schedule->StepMicrobatches(stage_, plan.actions, data);
+        }
+        const kernels::LossMean loss = comm::WaitingAt(
+            "for the loss", [&] { return reduction_.ReduceLoss(output.loss_sums, output.loss_counts); });
+        return reduction_.Read({loss.mean})[0];
+    });
 }
 
 TensorList PipelineParallel::Forward(const TensorList& inputs) {
