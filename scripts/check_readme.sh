@@ -9,8 +9,9 @@ cd "$(dirname "$0")/.."
 english=README.md
 chinese=README.zh-CN.md
 documents=("$english" "$chinese" docs/*.md)
-# Of cmake, ctest, timeout, compute-sanitizer and ncu; of torchrun, mpirun and Slurm.
-foreign_flags=(--build --install --prefix --preset --test-dir --preserve-status --tool --nvtx --nvtx-include --metrics --launch-count --stages --rows
+# Of cmake, ctest, timeout, compute-sanitizer and ncu; of our benchmarks; of torchrun, mpirun and Slurm.
+foreign_flags=(--build --install --prefix --preset --test-dir --preserve-status --tool --nvtx --nvtx-include --metrics --launch-count
+    --stages --rows
     --no-python --nnodes --nproc_per_node --rdzv_backend --rdzv_endpoint --master_addr --max_restarts --host --ntasks-per-node --wrap)
 
 failed=0

@@ -13,9 +13,9 @@ terminal included. A line of another process, of either stream, gets its number 
 Each gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT (a free one; yours if it is set) and
 INFINI_JOB_ID. With fewer GPUs than processes each gets an NCCL_HOSTID of its own, too: NCCL takes several processes on one GPU
 only as different hosts, which is slow. CUDA_VISIBLE_DEVICES stays as it is.
-When one fails, the others get SIGTERM, and SIGKILL after 5 s. SIGINT and SIGTERM are handed on; what has not ended 5 s later is
-killed, and at once on a second one. The exit code is that of the first that failed (128 + the signal that ended it), 128 + the
-signal that was handed on, or 0. No process stays behind.
+When one fails, the others get SIGTERM, and SIGKILL after 5 s. SIGINT, SIGTERM, SIGHUP and SIGUSR1 are handed on: the processes
+end after their step, however long that is; a second one of the first three kills them. The exit code is that of the first that failed (128 + the signal that ended it), 128 + the
+signal that was handed on, but SIGUSR1), or 0. No process stays behind.
 TEXT
 }
 refuse() {
@@ -84,7 +84,7 @@ wrap=(setsid)
 env --default-signal=INT true 2>/dev/null && wrap+=(env --default-signal=INT --default-signal=QUIT)
 setpriv --pdeathsig KILL true 2>/dev/null && wrap+=(setpriv --pdeathsig KILL --)
 prefix() {
-    trap '' INT TERM HUP  # the last lines come through
+    trap '' INT TERM HUP USR1  # the last lines come through
     local line
     while IFS= read -r line || [ -n "$line" ]; do
         printf '[%s] %s\n' "$1" "$line"
@@ -119,12 +119,13 @@ on_signal() {
         signal_all KILL
     else
         signaled=true
-        stop_all "$1"
+        signal_all "$1"
     fi
 }
 trap 'on_signal INT 2' INT
 trap 'on_signal TERM 15' TERM
 trap 'on_signal HUP 1' HUP
+trap 'signal_all USR1' USR1
 
 start() {
     local process=$1

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # A Slurm cluster of two nodes that are both this machine, for tests: scripts/slurm_local.sh start|stop DIR. Needs root, and munge and slurm-wlm.
-# Programs find it with SLURM_CONF=DIR/slurm.conf. All that it has and writes is in DIR, which start makes anew.
+# Programs find it with SLURM_CONF=DIR/slurm.conf; a run on both nodes needs MASTER_ADDR=127.0.0.1, too: nobody else knows their names.
+# All that it has and writes is in DIR, which start makes anew.
 set -euo pipefail
 
 dir=$(realpath -m "${2:?"start|stop DIR"}")

@@ -40,7 +40,8 @@ DEFINE_int32(pipeline_parallel, 1, "stages that the layers are spread over, a ra
 DEFINE_int32(
     nthread_per_process, 0,
     "ranks of a process, a thread each; all ranks together are a multiple of pipeline_parallel: replicas share the "
-    "rows of a step; 0: pipeline_parallel, or 1 where a launcher (torchrun, mpirun, srun) starts the processes");
+    "rows of a step; 0: pipeline_parallel, or 1 where a launcher (torchrun, mpirun, srun, run_local.sh) starts "
+    "the processes");
 DEFINE_string(pipeline_schedule, "",
               "gpipe, 1f1b, 1f1b_eager, interleaved, looped_bfs, or a plan file (.json, as --plan_json writes it); the "
               "numbers are the same for all; default: gpipe, or 1f1b on one rank");
@@ -92,8 +93,10 @@ DEFINE_double(grad_clip, 0, "largest global norm of the gradient; 0: no clipping
 DEFINE_string(on_nonfinite, "stop",
               "a loss or gradient norm that is not finite: stop, or skip (the step changes nothing; 10 in a row stop)");
 
-DEFINE_string(save, "",
-              "folder for checkpoints: after the last step, every save_every steps, and when a signal stops the run");
+DEFINE_string(
+    save, "",
+    "folder for checkpoints, one that all hosts see: after the last step, every save_every steps, and when a signal "
+    "stops the run");
 DEFINE_int32(save_every, 0, "steps between checkpoints; 0: only at the end");
 DEFINE_int32(keep, 0, "newest checkpoints to keep; 0: all");
 DEFINE_string(on_save_error, "continue",

@@ -76,10 +76,12 @@ PipelineSetup MakePipelineSetup(const ProgramOptions& options, const ModelSpec& 
                                 const comm::ProcessPlace& process) {
     const int num_ranks = NumRanks(options, process);
     if (num_ranks % options.pipeline_parallel != 0) {
-        throw Error({.where = "--nthread_per_process",
+        throw Error({.where = StrCat("--pipeline_parallel ", options.pipeline_parallel),
                      .what = "the ranks do not make whole pipelines",
-                     .got = StrCat(num_ranks, " ranks"),
-                     .wanted = StrCat("a multiple of --pipeline_parallel = ", options.pipeline_parallel)});
+                     .got = StrCat(num_ranks, " ranks: ", process.num_processes,
+                                   process.num_processes == 1 ? " process" : " processes", " x --nthread_per_process ",
+                                   num_ranks / process.num_processes),
+                     .wanted = StrCat("a multiple of ", options.pipeline_parallel)});
     }
     PipelineSetup setup = {.mesh = comm::MakeMeshShape(num_ranks, /*tensor=*/1, options.pipeline_parallel),
                            .schedule_name = options.pipeline_schedule,

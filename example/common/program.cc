@@ -151,7 +151,7 @@ void PrintDecisions(const ProgramOptions& options, const PipelineSetup& setup,
             std::printf("%s\n", note.c_str());
         }
     }
-    if (options.print_plan) {
+    if (options.print_plan || (options.dry_run && options.plan_json.empty())) {
         PrintPlan(setup, prediction);
     }
     if (!options.plan_json.empty()) {

@@ -63,19 +63,26 @@ void Saver::Finish() {
     }
 }
 
+void Saver::ThrowIfNotSaved() const {
+    if (!last_error_.empty()) {
+        throw Error({.where = "--save " + options_.save, .what = last_error_, .kind = Error::Kind::kRuntime});
+    }
+}
+
 void Saver::Commit() {
     is_writing_ = false;
     const CheckpointWriter::Result result = writer_->Commit();
+    last_error_ = result.error;
     if (result.error.empty()) {
         last_checkpoint_ = result.path;
         log_.Tell("saved " + result.path);
         return;
     }
-    const std::string kept = last_checkpoint_.empty() ? "" : "; the last checkpoint is " + last_checkpoint_;
+    last_error_ += last_checkpoint_.empty() ? "" : "; the last checkpoint is " + last_checkpoint_;
     if (options_.stops_on_save_error) {
-        throw Error({.where = "--save " + options_.save, .what = result.error + kept, .kind = Error::Kind::kRuntime});
+        ThrowIfNotSaved();
     }
-    log_.Note("not saved: " + result.error + kept);
+    log_.Note("not saved: " + last_error_);
 }
 
 }  // namespace infini_train

@@ -32,6 +32,8 @@ class Saver {
                    bool is_last);
     /// Waits for the checkpoint under way.
     void Finish();
+    /// At the end of a run, when all else is done: throws Error where its last checkpoint could not be written.
+    void ThrowIfNotSaved() const;
     /// The newest complete one that this run has written, or gone on from; empty where there is none.
     const std::string& last_checkpoint() const { return last_checkpoint_; }
 
@@ -43,6 +45,7 @@ class Saver {
     RunLog& log_;
     std::map<std::string, std::string> settings_;
     std::string last_checkpoint_;
+    std::string last_error_;  // of the last save; empty: it is there
     bool is_writing_ = false;
     std::unique_ptr<checkpoint::CheckpointWriter> writer_;  // null: nothing is saved
 };

@@ -91,6 +91,7 @@ void Trainer::Run() {
         log_->Text(options_.num_iteration, SampleText(plan_, mesh_, *pipeline_));
     }
     WriteFiles(reports);
+    saver_->ThrowIfNotSaved();
 }
 
 void Trainer::PrintBatch() const {

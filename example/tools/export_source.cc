@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <exception>
 #include <span>
-#include <utility>
 
 #include "gflags/gflags.h"
 

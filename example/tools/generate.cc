@@ -8,7 +8,6 @@
 #include <span>
 #include <string>
 #include <system_error>
-#include <utility>
 #include <vector>
 
 #include "gflags/gflags.h"
@@ -34,7 +33,7 @@
 #include "infini_train/include/common/str_cat.h"
 #include "infini_train/include/data/tokenizer.h"
 
-DEFINE_string(model, "", "random weights, to try the speed: d12, d24, d36, d48 (GPT-2), 1b, 8b (LLaMA-3)");
+DEFINE_string(model, "", "random weights, to try the speed: tiny, d12, d24, d36, d48 (GPT-2), 1b, 8b (LLaMA-3)");
 DEFINE_string(prompt, "", "text to go on from, names of special tokens included; empty: as a document begins");
 DEFINE_string(prompt_file, "", "file with that text");
 DEFINE_string(tokenizer, "",

@@ -49,11 +49,10 @@ int64_t NextTold(int told, int64_t before) {
 
 /// The last moment that the child told of, or `before`.
 int64_t LastTold(int told, int64_t before) {
-    int64_t last = before;
-    while (NextTold(told, last) != last) {
-        ++last;
+    for (int64_t next = NextTold(told, before); next != before; next = NextTold(told, before)) {
+        before = next;
     }
-    return last;
+    return before;
 }
 
 /// Has the run save from a moment on, kills it some time after its start or after its first save, and returns the last

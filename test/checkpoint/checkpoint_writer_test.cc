@@ -268,8 +268,24 @@ TEST_F(CheckpointWriterTest, WhereOneRankFailsAllSaySoAndTheOldCheckpointStays) 
     EXPECT_EQ(DifferenceFrom(3, FindCheckpoint(run_)), "");
 }
 
-TEST_F(CheckpointWriterTest, RanksThatDoNotSeeTheSameFolderAreReported) {
+TEST_F(CheckpointWriterTest, ARankThatDoesNotSeeTheFolderIsReportedAtOnce) {
+    try {
+        comm::RunRanks({.shape = {.data = 2}}, [&](const comm::Mesh& mesh) {
+            const ToyTraining training(mesh);
+            training.MakeWriter(mesh.rank == 0 ? run_ : folder_.File("of another host"));
+        });
+        FAIL();
+    } catch (const Error& error) {
+        EXPECT_NE(std::string(error.what()).find("rank 1 does not see this folder, which rank 0 has made"),
+                  std::string::npos)
+            << error.what();
+        EXPECT_EQ(error.exit_code(), 2);
+    }
+}
+
+TEST_F(CheckpointWriterTest, RanksThatSeeOtherFoldersAreReportedWhenTheySave) {
     const std::string other = folder_.File("of another host");
+    std::filesystem::create_directory(other);
     comm::RunRanks({.shape = {.data = 2}}, [&](const comm::Mesh& mesh) {
         const ToyTraining training(mesh);
         const auto writer = training.MakeWriter(mesh.rank == 0 ? run_ : other);

@@ -1,9 +1,12 @@
 #include "infini_train/src/comm/rendezvous.h"
 
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <thread>
@@ -47,6 +50,17 @@ TEST(Rendezvous, WaitsForAProcess0ThatComesLast) {
         ControlPlane::Connect(Place(index, 2, port), {.timeout_s = kTimeoutS})->Leave();
     });
     EXPECT_EQ(errors, std::vector<std::string>(2));
+}
+
+TEST(Rendezvous, WaitsWithATimeoutThatNoClockHolds) {
+    for (const double timeout_s : {1e10, 1e300, std::numeric_limits<double>::infinity()}) {
+        const int port = FreePort();
+        const auto errors = Together(2, [&](int index) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(index == 0 ? 100 : 0));
+            ControlPlane::Connect(Place(index, 2, port), {.timeout_s = timeout_s})->Leave();
+        });
+        EXPECT_EQ(errors, std::vector<std::string>(2)) << timeout_s;
+    }
 }
 
 TEST(Rendezvous, NamesTheLineThatDiffersOnAllProcesses) {
@@ -222,6 +236,12 @@ TEST(Hello, ThatEndsTooEarlyIsNone) {
     }
 }
 
+TEST(Hello, WithANumberThatNoIntHoldsIsNone) {
+    for (const Hello& hello : {Hello{.index = -1, .num_processes = 2}, Hello{.index = 1, .num_processes = INT32_MIN}}) {
+        EXPECT_FALSE(DecodeHello(EncodeHello(hello)).has_value());
+    }
+}
+
 TEST(Rendezvous, LetsStrangersComeWithoutHarm) {
     const int port = FreePort();
     std::vector<Descriptor> strangers;
@@ -248,6 +268,31 @@ TEST(Rendezvous, LetsStrangersComeWithoutHarm) {
         plane->Leave();
     });
     EXPECT_EQ(errors, std::vector<std::string>(2));
+}
+
+// Process 0 may open a few files more; there are more silent strangers than that.
+TEST(Rendezvous, HasRoomForItsOwnProcessAmongManyStrangers) {
+    const int port = FreePort();
+    Child process_0([&] {
+        const Descriptor next(dup(STDERR_FILENO));
+        const rlimit limit = {.rlim_cur = static_cast<rlim_t>(next.fd()) + 8,
+                              .rlim_max = static_cast<rlim_t>(next.fd()) + 8};
+        if (setrlimit(RLIMIT_NOFILE, &limit) != 0) {
+            _exit(2);
+        }
+        ControlPlane::Connect(Place(0, 2, port), {.timeout_s = 10.0})->Leave();
+    });
+    std::vector<Descriptor> strangers;
+    while (strangers.size() < 30) {
+        std::string problem;
+        if (std::optional<Descriptor> stranger = TryConnect("127.0.0.1", port, 1.0, &problem)) {
+            strangers.push_back(*std::move(stranger));
+        }
+    }
+    const auto errors =
+        Together(1, [&](int) { ControlPlane::Connect(Place(1, 2, port), {.timeout_s = 10.0})->Leave(); });
+    EXPECT_EQ(errors, std::vector<std::string>(1));
+    EXPECT_EQ(process_0.Wait(), 0);
 }
 
 TEST(Rendezvous, KeepsRunsApartByTheirJobId) {

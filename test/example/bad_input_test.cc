@@ -82,7 +82,7 @@ TEST_F(BadInput, PipelinesThatCannotBe) {
     expect({"--pipeline_parallel", "9"}, {"--pipeline_parallel", "9 stages for 8 layers"});
     expect({"--pipeline_parallel", "0"}, {"--pipeline_parallel", "at least 1"});
     expect({"--pipeline_parallel", "4", "--nthread_per_process", "6"},
-           {"--nthread_per_process", "6 ranks", "--pipeline_parallel = 4"});
+           {"--pipeline_parallel 4: ", "6 ranks: 1 process x --nthread_per_process 6", "a multiple of 4"});
     expect({"--pipeline_parallel", "2", "--virtual_pipeline_parallel", "2"},
            {"--pipeline_schedule gpipe", "--virtual_pipeline_parallel 2"});
     expect({"--pipeline_parallel", "2", "--virtual_pipeline_parallel", "5", "--pipeline_schedule", "interleaved"},

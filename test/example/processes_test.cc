@@ -2,14 +2,13 @@
 #include <sched.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <future>
-#include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -186,9 +185,24 @@ TEST_F(Processes, MayWriteAndReadInOtherPlacesOnOtherHosts) {
 TEST_F(Processes, AreRefusedWhereTheyMakeNoWholePipelines) {
     const auto begin = Clock::now();
     ExpectRefusal(std::vector<Words>(3, Join(OneStep(), {"--pipeline_parallel", "2"})),
-                  "--nthread_per_process: the ranks do not make whole pipelines (got 3 ranks, wanted a multiple of "
-                  "--pipeline_parallel = 2)");
+                  "--pipeline_parallel 2: the ranks do not make whole pipelines (got 3 ranks: 3 processes x "
+                  "--nthread_per_process 1, wanted a multiple of 2)");
     EXPECT_LT(SecondsSince(begin), 10.0);
+}
+
+// As hosts without a common file system.
+TEST_F(Processes, AreRefusedWhereTheySaveInFoldersOfTheirOwn) {
+    std::filesystem::create_directory(File("host0"));
+    std::filesystem::create_directory(File("host1"));
+    const std::string script = "cd " + File("host") + "$RANK && exec " + kGpt2 + " \"$@\"";
+    const ProgramResult result =
+        RunProgram(std::string(INFINI_SOURCE_DIR) + "/scripts/run_local.sh",
+                   Join({"-n", "2", "--", "/bin/sh", "-c", script, "sh"},
+                        Join(OneStep(), {"--pipeline_parallel", "2", "--save", "checkpoints"})));
+    EXPECT_EQ(result.exit_code, 2) << result.out;
+    EXPECT_TRUE(Contains(result.err, "checkpoints: rank 1 does not see this folder, which rank 0 has made"))
+        << result.err;
+    EXPECT_FALSE(Contains(result.out, "step    1")) << result.out;
 }
 
 // bugs.csv O84

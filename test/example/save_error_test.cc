@@ -23,12 +23,15 @@ class SaveError : public TrainingRun {
     }
 };
 
-TEST_F(SaveError, IsNotedAndTheRunGoesOn) {
+TEST_F(SaveError, IsNotedAndTheRunGoesOnButDoesNotEndWell) {
     Train("gpt2", Join(Join(Rich(), Files("run")), Steps(2)));
     const std::string good = ReadTextFile(StepFolder("run", 2) + "/manifest.json");
     for (const std::string num_stages : {"1", "2"}) {
         const ProgramResult result = RunOnAFullDisk(Join(Restart(5), {"--pipeline_parallel", num_stages}));
-        EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+        EXPECT_EQ(result.exit_code, 1) << result.out;
+        EXPECT_TRUE(Contains(result.out, "step    5/5")) << result.out;
+        EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+        EXPECT_TRUE(Contains(result.err, "--save " + File("run") + ": ")) << result.err;
         size_t num_notes = 0;
         for (size_t at = result.out.find("note: not saved: "); at != std::string::npos;
              at = result.out.find("note: not saved: ", at + 1)) {

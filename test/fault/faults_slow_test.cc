@@ -1,6 +1,4 @@
 // Every phase of a run with every kind of fault, on processes: docs/faults.md.
-#include <string>
-
 #include "gtest/gtest.h"
 
 #include "test/fault/fault_cases.h"

@@ -35,7 +35,7 @@ TEST(SlowRank, IsNamedInAWarningBeforeTheTimeOutAndTheRunGoesOn) {
     FaultRun run({.phase = "quarter_2", .kind = "sleep", .rank = 2});
     run.Wait(60.0, /*without_the_faulty_one=*/false);
     ExpectThatAllEndWell(run);
-    EXPECT_TRUE(Contains(run.Errors(), "[rank 1] has waited 2 s for ")) << run.Errors();
+    EXPECT_TRUE(Contains(run.Errors(), "[rank 1] has waited ")) << run.Errors();
     EXPECT_TRUE(Contains(run.Errors(), "rank 2 of process 2 (" + comm::HostName() + ")")) << run.Errors();
 }
 
@@ -61,6 +61,7 @@ TEST(KilledRun, GoesOnFromItsLastCheckpointAsIfItHadNotBeenKilled) {
                          .kind = "kill",
                          .rank = 1,
                          .words = {"--metrics_file", metrics, "--save", save}});
+        ASSERT_TRUE(killed.has_happened()) << killed.Errors();
         killed.Wait(20.0, /*without_the_faulty_one=*/false);
     }
     FaultRun resumed({.num_processes = 2, .load = save, .words = {"--metrics_file", metrics, "--num_iteration", "4"}});

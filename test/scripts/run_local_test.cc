@@ -225,6 +225,25 @@ TEST(RunLocalScript, HandsSignalsOn) {
     }
 }
 
+TEST(RunLocalScript, HandsSigusr1OnAndEndsAsTheProcessesDo) {
+    RunLocal run("-n 2", std::string("trap 'echo USR1; exit 0' USR1\n") + kWaits);
+    run.WaitForLine("pid0");
+    run.WaitForLine("pid1");
+    run.Signal(SIGUSR1);
+    EXPECT_EQ(run.Wait().exit_code, 0);
+    EXPECT_EQ(Lines(run.Wait().out), (LineSet{"USR1", "[1] USR1"}));
+}
+
+// A step may be longer than any limit, and is not saved before its end.
+TEST(RunLocalScript, WaitsForAProcessThatEndsLongAfterASignal) {
+    RunLocal run("-n 2", std::string("trap 'sleep 6; echo saved; exit 0' INT\n") + kWaits);
+    run.WaitForLine("pid0");
+    run.WaitForLine("pid1");
+    run.Signal(SIGINT);
+    EXPECT_EQ(run.Wait().exit_code, 128 + SIGINT);
+    EXPECT_EQ(Lines(run.Wait().out), (LineSet{"saved", "[1] saved"}));
+}
+
 TEST(RunLocalScript, EndsProgramsThatDoNotCatchASignal) {
     for (const int signal : {SIGINT, SIGTERM}) {
         const auto begin = Clock::now();

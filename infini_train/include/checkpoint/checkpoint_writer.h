@@ -47,7 +47,8 @@ class CheckpointWriter {
 
     /// Collective over the world. Parameters are those of the chunks, by their names; the optimizer is over all of
     /// them. Takes host memory for a copy of what this rank writes, makes the folder and removes what earlier runs did
-    /// not complete. Throws Error on every rank when rank 0 cannot have the folder, or another run saves there.
+    /// not complete. Throws Error on every rank when rank 0 cannot have the folder, another run saves there, or a
+    /// rank does not see it.
     CheckpointWriter(Options options, std::shared_ptr<const HfModel> model,
                      std::vector<std::shared_ptr<nn::Module>> chunks,
                      std::shared_ptr<const optimizers::Optimizer> optimizer, std::shared_ptr<comm::ProcessGroup> world);

@@ -8,6 +8,7 @@
 namespace infini_train {
 
 enum class DataType : uint8_t { kFloat32, kBFloat16, kInt32, kInt64, kUInt8, kUInt16 };
+inline constexpr int kNumDataTypes = 6;
 
 /// Bytes of one element.
 size_t SizeOf(DataType dtype);

@@ -141,6 +141,16 @@ void CheckpointWriter::OpenFolder() {
     if (!error.empty()) {
         throw Error({.what = error});
     }
+    // On another host it may be another folder, or none.
+    const std::string seen = std::filesystem::is_directory(options_.folder) ? "seen" : "";
+    const std::vector<std::string> all =
+        comm::WaitingAt("for the folder of the checkpoints", [&] { return world_->ExchangeText(seen); });
+    const auto blind = std::find(all.begin(), all.end(), "");
+    if (blind != all.end()) {
+        throw Error({.where = options_.folder,
+                     .what = StrCat("rank ", blind - all.begin(), " does not see this folder, which rank 0 has made"),
+                     .wanted = "one folder that all hosts see"});
+    }
 }
 
 void CheckpointWriter::Begin(const TrainingState& state) {

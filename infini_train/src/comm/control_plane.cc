@@ -20,6 +20,7 @@
 #include "infini_train/include/common/str_cat.h"
 #include "infini_train/src/comm/process_names.h"
 #include "infini_train/src/comm/rendezvous.h"
+#include "infini_train/src/comm/thread_signals.h"
 #include "infini_train/src/comm/wire.h"
 
 namespace infini_train::comm {
@@ -32,22 +33,6 @@ constexpr double kFailS = 2.0;
 constexpr double kWaitsS = 1.0;
 // A computer that is busy may keep a process from its heartbeat for as long.
 constexpr double kLeastSilenceS = 2.0;
-
-/// The threads that are started meanwhile get no signals: those are for the program's own.
-class BlockSignals {
- public:
-    BlockSignals() {
-        sigset_t all;
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before_);
-    }
-    ~BlockSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-    BlockSignals(const BlockSignals&) = delete;
-    BlockSignals& operator=(const BlockSignals&) = delete;
-
- private:
-    sigset_t before_ = {};
-};
 
 }  // namespace
 

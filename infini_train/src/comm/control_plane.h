@@ -96,8 +96,9 @@ class ControlPlane {
     double NextWait() const;
     void Hear(Peer* peer);
     void HandleAtRoot(int process, const Frame& frame);
-    void HandleWait(const std::string& body);
+    void HandleWait(int process, const std::string& body);
     void HandleFromRoot(const Frame& frame);
+    void HandleOfProcess(const Frame& frame);  // one that says of which process it is
     void CheckAlive();
     void AdvanceExchange();
     void AdvanceLeave();

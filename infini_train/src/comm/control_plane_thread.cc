@@ -20,6 +20,7 @@ namespace {
 
 // The last word to the others must not wait for one that does not read.
 constexpr double kFlushS = 1.0;
+constexpr const char* kNoMessage = " sent what is no message of this protocol";
 
 double SecondsSince(std::chrono::steady_clock::time_point time) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - time).count();
@@ -104,7 +105,7 @@ void ControlPlane::Hear(Peer* peer) {
         changed_.notify_all();
     }
     if (peer->connection->state() == FramedConnection::State::kStranger) {
-        SetFailure(Name(peer->process) + " sent what is no message of this protocol");
+        SetFailure(Name(peer->process) + kNoMessage);
     } else if (!peer->is_open() && !(is_root() && left_[static_cast<size_t>(peer->process)])) {
         SetFailure(Name(peer->process) + " ended", peer->process);
     }
@@ -121,7 +122,7 @@ void ControlPlane::HandleAtRoot(int process, const Frame& frame) {
             SetFailure(frame.body);
             break;
         case FrameKind::kWait:
-            HandleWait(frame.body);
+            HandleWait(process, frame.body);
             break;
         case FrameKind::kGoodbye:
             left_[static_cast<size_t>(process)] = true;
@@ -131,12 +132,16 @@ void ControlPlane::HandleAtRoot(int process, const Frame& frame) {
     }
 }
 
-void ControlPlane::HandleWait(const std::string& body) {
+void ControlPlane::HandleWait(int process, const std::string& body) {
     WireReader reader(body);
-    const uint32_t rank = reader.Number().value_or(0);
-    const bool is_timeout = reader.Number().value_or(0) != 0;
-    waits_.push_back(
-        {.rank = static_cast<int>(rank), .is_timeout = is_timeout, .waited_for = reader.Text().value_or("")});
+    const std::optional<uint32_t> rank = reader.Number();
+    const std::optional<uint32_t> is_timeout = reader.Number();
+    const std::optional<std::string> waited_for = reader.Text();
+    if (!rank.has_value() || !is_timeout.has_value() || !waited_for.has_value()) {
+        SetFailure(Name(process) + kNoMessage);
+        return;
+    }
+    waits_.push_back({.rank = static_cast<int>(*rank), .is_timeout = *is_timeout != 0, .waited_for = *waited_for});
     changed_.notify_all();
 }
 
@@ -144,29 +149,32 @@ void ControlPlane::HandleFromRoot(const Frame& frame) {
     switch (frame.kind) {
         case FrameKind::kHeartbeat:
             break;
-        case FrameKind::kText: {
-            WireReader reader(frame.body);
-            const uint32_t process = reader.Number().value_or(0);
-            if (process < texts_.size()) {
-                SetText(static_cast<int>(process), std::string(reader.rest()));
-            }
-            AdvanceExchange();
+        case FrameKind::kText:
+        case FrameKind::kLost:
+            HandleOfProcess(frame);
             break;
-        }
         case FrameKind::kFailed:
             SetFailure(frame.body);
             break;
-        case FrameKind::kLost: {
-            WireReader reader(frame.body);
-            const uint32_t process = reader.Number().value_or(0);
-            SetFailure(std::string(reader.rest()), static_cast<int>(process));
-            break;
-        }
         case FrameKind::kAllLeft:
             all_left_at_ = Clock::now();
             break;
         default:
             SetFailure(Name(0) + " sent a message that is for other processes");
+    }
+}
+
+void ControlPlane::HandleOfProcess(const Frame& frame) {
+    WireReader reader(frame.body);
+    const std::optional<uint32_t> process = reader.Number();
+    const std::string text(reader.rest());
+    if (!process.has_value() || *process >= texts_.size()) {
+        SetFailure(Name(0) + kNoMessage);
+    } else if (frame.kind == FrameKind::kText) {
+        SetText(static_cast<int>(*process), text);
+        AdvanceExchange();
+    } else {
+        SetFailure(text, static_cast<int>(*process));
     }
 }
 

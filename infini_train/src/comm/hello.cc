@@ -1,6 +1,7 @@
 #include "infini_train/src/comm/hello.h"
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -46,6 +47,10 @@ std::optional<Hello> DecodeHello(const std::string& body) {
     auto fingerprint = reader.Text();
     if (!version.has_value() || !index.has_value() || !num_processes.has_value() || !job_id.has_value() ||
         !host.has_value()) {
+        return std::nullopt;
+    }
+    constexpr uint32_t kMaxNumber = std::numeric_limits<int>::max();
+    if (*index > kMaxNumber || *num_processes > kMaxNumber) {
         return std::nullopt;
     }
     if (version != kProtocolVersion) {

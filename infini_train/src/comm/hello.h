@@ -26,7 +26,7 @@ enum class Refusal {
 };
 
 std::string EncodeHello(const Hello& hello);
-/// Nothing for what is no hello. Of one of another version all but the fingerprint.
+/// Nothing for what is no hello, numbers that no int holds among it. Of one of another version all but the fingerprint.
 std::optional<Hello> DecodeHello(const std::string& body);
 
 /// How two lists of lines "name=value" differ: "learning_rate=0.1 there, learning_rate=0.2 here (and 2 more lines)".

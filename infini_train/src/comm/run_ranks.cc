@@ -88,12 +88,11 @@ class Run {
                                                                FailWorld(why);
                                                            }});
         std::shared_ptr<World> world;
-        if (transport == Transport::kNccl) {
-            world = MakeNcclWorld();
-        } else if (transport == Transport::kGloo) {
-            world = MakeGlooWorld();
-        } else {
-            world = std::make_shared<LocalRanks>(options.shape.num_ranks(), options.timeout_s);
+        try {
+            world = MakeWorld(transport);
+        } catch (const Error& error) {
+            control_->Fail(error.what());  // so that the others do not only see this process end
+            throw;
         }
         const std::lock_guard lock(mutex_);
         world_ = std::move(world);
@@ -144,6 +143,16 @@ class Run {
     }
 
  private:
+    std::shared_ptr<World> MakeWorld(Transport transport) {
+        if (transport == Transport::kNccl) {
+            return MakeNcclWorld();
+        }
+        if (transport == Transport::kGloo) {
+            return MakeGlooWorld();
+        }
+        return std::make_shared<LocalRanks>(options_.shape.num_ranks(), options_.timeout_s);
+    }
+
     std::shared_ptr<World> MakeNcclWorld() {
         const std::string id = options_.process.index == 0 ? nccl_backend.make_unique_id() : "";
         return nccl_backend.make_world({.num_ranks = options_.shape.num_ranks(),
@@ -231,7 +240,9 @@ class Run {
         const RankWaits waits =
             control_->Waits([&](const RankWaits& so_far) { return so_far.size() >= waited.size(); });
         for (const ControlPlane::RankWait& wait : waits) {
-            waited.at(static_cast<size_t>(wait.rank)) = true;
+            if (const auto rank = static_cast<size_t>(wait.rank); rank < waited.size()) {  // it came from outside
+                waited[rank] = true;
+            }
         }
         std::string text;
         for (size_t rank = 0; rank < waited.size(); ++rank) {

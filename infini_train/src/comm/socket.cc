@@ -203,9 +203,12 @@ std::string ProblemOfOwnAddress(const std::string& address) {
     return StrCat("; ", address, " is no address of ", HostName());
 }
 
-std::optional<Descriptor> Accept(const Descriptor& listener) {
+std::optional<Descriptor> Accept(const Descriptor& listener, bool* is_out_of_descriptors) {
     Descriptor socket(accept4(listener.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (socket.fd() < 0) {
+        if (is_out_of_descriptors != nullptr) {
+            *is_out_of_descriptors = errno == EMFILE || errno == ENFILE;
+        }
         return std::nullopt;  // none waits, or the one that did is gone
     }
     SetUpConnection(socket);

@@ -28,8 +28,8 @@ Descriptor Listen(const std::string& address, int port);
 /// Why other hosts may not find this one at the address, led by "; ". Empty when it is one of this host's.
 std::string ProblemOfOwnAddress(const std::string& address);
 
-/// A connection that waits to be accepted, if there is one.
-std::optional<Descriptor> Accept(const Descriptor& listener);
+/// A connection that waits to be accepted, if there is one. *is_out_of_descriptors: this process can open no more.
+std::optional<Descriptor> Accept(const Descriptor& listener, bool* is_out_of_descriptors = nullptr);
 
 /// Tries each address of the name once. Nothing when none could be reached: *problem says why.
 std::optional<Descriptor> TryConnect(const std::string& address, int port, double timeout_s, std::string* problem);

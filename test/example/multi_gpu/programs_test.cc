@@ -66,8 +66,7 @@ INSTANTIATE_TEST_SUITE_P(Models, MultiGpuPrograms,
                              return std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param);
                          });
 
-// As the project's design gives it, but for the number of GPUs.
-TEST(MultiGpuPrograms, RunTheCommandOfTheDesign) {
+TEST(MultiGpuPrograms, TrainAFileOfLlmcWithAStageAGpu) {
     INFINI_SKIP_WITHOUT_GPUS(2);
     const TemporaryFolder folder;
     const std::string tokens = WriteText(folder, 60000);

@@ -17,13 +17,13 @@
 #include "infini_train/include/common/error.h"
 #include "infini_train/include/common/str_cat.h"
 #include "infini_train/src/comm/gloo/own_address.h"
-#include "infini_train/src/comm/gloo/thread_signals.h"
+#include "infini_train/src/comm/longest_wait.h"
+#include "infini_train/src/comm/thread_signals.h"
 #include "infini_train/src/comm/wire.h"
 
 namespace infini_train::comm {
 namespace {
 
-constexpr double kLongestWaitS = 1e8;  // three years; a clock in nanoseconds overflows at 292
 // Of gloo's own waits, which would end all connections: the watching thread ends them before.
 constexpr std::chrono::milliseconds kGlooWait = std::chrono::hours(24 * 365 * 10);
 // A broken connection follows from something: this long for the control plane to say from what.

@@ -40,8 +40,8 @@ struct GlooChannel {
 /// A send and the receive that it meets have the same channel and size: gloo moves the bytes when both are there, and
 /// only into memory that waits for them.
 ///
-/// After a failure all waits end, and so do the connections. Threads of a process that is lost are seen by the control
-/// plane; a connection that breaks is reported as the failure that it then tells.
+/// After a failure all waits end, and so do the connections. A process that is lost is seen by the control plane; a
+/// connection that breaks is reported as the failure that it then tells.
 class GlooConnections {
  public:
     using Clock = std::chrono::steady_clock;

@@ -41,7 +41,7 @@ Header MakeHeader(const MessageSpec& spec) {
 /// Nothing for what no MakeHeader made.
 std::optional<MessageSpec> ReadHeader(const Header& header) {
     if (header.num_dims < 0 || header.num_dims > static_cast<int64_t>(kMaxDims) || header.dtype < 0 ||
-        header.dtype > static_cast<int32_t>(DataType::kUInt16)) {
+        header.dtype >= kNumDataTypes) {
         return std::nullopt;
     }
     return MessageSpec{.tag = {.direction = header.is_backward != 0 ? Direction::kBackward : Direction::kForward,

@@ -10,6 +10,7 @@
 #include "glog/logging.h"
 
 #include "infini_train/include/comm/wait_error.h"
+#include "infini_train/include/common/error.h"
 #include "infini_train/include/common/str_cat.h"
 #include "infini_train/src/comm/gloo/gloo_link.h"
 #include "infini_train/src/comm/gloo/process_agreement.h"
@@ -32,8 +33,8 @@ std::string Join(const Contributions& local) {
     return writer.bytes();
 }
 
-/// What the receiver's process gave the link at a place of the list.
-GlooLinkIds FindIds(const std::string& given, size_t place) {
+/// What the receiver gave the link at a place of the list.
+GlooLinkIds FindIds(const std::string& given, size_t place, int sender, int receiver) {
     WireReader reader(given);
     while (const std::optional<uint32_t> link = reader.Number()) {
         const GlooLinkIds ids = {.header = reader.Number().value_or(0), .payload = reader.Number().value_or(0)};
@@ -41,8 +42,9 @@ GlooLinkIds FindIds(const std::string& given, size_t place) {
             return ids;
         }
     }
-    CHECK(false) << "ranks opened other links";
-    return {};
+    throw Error({.where = StrCat("rank ", sender),
+                 .what = StrCat("opened a link to rank ", receiver, ", which opened none from here"),
+                 .kind = Error::Kind::kRuntime});
 }
 
 }  // namespace
@@ -287,7 +289,7 @@ LinkEnds GlooProcessGroup::OpenLinks(const std::vector<Link>& links) {
             options.ids = ids[i];
             ends.receivers[{link.from, link.direction}] = MakeGlooReceiver(options, device_);
         } else if (link.from == rank()) {
-            options.ids = FindIds(texts[static_cast<size_t>(link.to)], i);
+            options.ids = FindIds(texts[static_cast<size_t>(link.to)], i, options.sender, options.receiver);
             ends.senders[{link.to, link.direction}] = MakeGlooSender(options);
         }
     }

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "infini_train/src/comm/gloo/thread_signals.h"
+#include "infini_train/src/comm/thread_signals.h"
 
 namespace infini_train::comm {
 

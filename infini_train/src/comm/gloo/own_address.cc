@@ -36,6 +36,11 @@ std::string SourceTowards(const addrinfo& target) {
     return result == 0 ? text.data() : "";
 }
 
+/// Of a loopback interface, which other hosts cannot reach.
+bool IsLoopbackAddress(const std::string& address) {
+    return address == "::1" || address.starts_with("127.");
+}
+
 }  // namespace
 
 std::string AddressTowards(const std::string& address, int port) {
@@ -57,10 +62,6 @@ std::string AddressTowards(const std::string& address, int port) {
     throw Error({.where = HostName(),
                  .what = StrCat("no address of this host reaches ", address, ": ", problem),
                  .kind = Error::Kind::kRuntime});
-}
-
-bool IsLoopbackAddress(const std::string& address) {
-    return address == "::1" || address.starts_with("127.");
 }
 
 std::string OwnAddress(const ProcessPlace& place,

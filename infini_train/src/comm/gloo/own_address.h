@@ -12,9 +12,6 @@ namespace infini_train::comm {
 /// Nothing is sent. Throws Error when it cannot be reached.
 std::string AddressTowards(const std::string& address, int port);
 
-/// Of a loopback interface, which other hosts cannot reach.
-bool IsLoopbackAddress(const std::string& address);
-
 /// Where the other processes of the run reach this one: its address towards MASTER_ADDR. On the master's own host that
 /// may be a loopback one; when another process has a better one, the address towards that process. Collective over the
 /// processes by exchange_text: the text of each.

@@ -6,6 +6,7 @@
 
 #include "glog/logging.h"
 
+#include "infini_train/include/common/error.h"
 #include "infini_train/include/common/str_cat.h"
 #include "infini_train/src/comm/local/contribution.h"
 
@@ -83,7 +84,13 @@ std::vector<std::string> ExchangeTexts(const GroupProcesses& processes, const st
             continue;
         }
         const uint64_t size = letters[i].size_bytes;
-        CHECK_LE(size, kMaxTextBytes) << RanksOf(processes.all[i], processes, operation).text;
+        if (size > kMaxTextBytes) {
+            throw Error({.where = StrCat("rank ", processes.own_process().ranks.front()),
+                         .what = "what came is no text, from " + RanksOf(processes.all[i], processes, operation).text,
+                         .got = StrCat(size, " bytes"),
+                         .wanted = StrCat("at most ", kMaxTextBytes),
+                         .kind = Error::Kind::kRuntime});
+        }
         texts[i].assign(letters[i].begin.data(), std::min<size_t>(size, kLetterBytes));
         texts[i].resize(size);
         if (size > kLetterBytes) {

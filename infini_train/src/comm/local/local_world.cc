@@ -1,19 +1,16 @@
 #include "infini_train/src/comm/local/local_world.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "glog/logging.h"
 
 #include "infini_train/include/comm/wait_error.h"
 #include "infini_train/include/common/error.h"
 #include "infini_train/include/common/str_cat.h"
+#include "infini_train/src/comm/longest_wait.h"
 
 namespace infini_train::comm {
-namespace {
-
-constexpr double kLongestWaitS = 1e8;  // three years; a clock in nanoseconds overflows at 292
-
-}  // namespace
 
 LocalWorld::LocalWorld(int num_ranks, double timeout_s)
     : timeout_s_(std::min(timeout_s, kLongestWaitS)),

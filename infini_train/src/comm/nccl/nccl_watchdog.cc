@@ -13,6 +13,8 @@
 
 #include "glog/logging.h"
 
+#include "infini_train/src/comm/longest_wait.h"
+
 namespace infini_train::comm {
 namespace {
 
@@ -25,7 +27,6 @@ constexpr std::chrono::seconds kBetterReason(2);
 // Longer than RunRanks gives the ranks to end, so that its error comes first.
 constexpr double kAbortS = 15.0;
 constexpr double kDestroyS = 60.0;
-constexpr double kLongestWaitS = 1e8;  // three years
 
 /// Calls a method of each, all at the same time: one of them may wait for another. False when it takes too long; then
 /// the threads are left to themselves.
