@@ -20,7 +20,8 @@ class GlooTrainingGrid : public testing::TestWithParam<std::tuple<std::string, s
 TEST_P(GlooTrainingGrid, HasTheBitsOfOneRankAndOfReplicasInThreads) {
     const Learned one_rank = Learn("gpipe", {});
     const Learned two_replicas = Learn("gpipe", {.num_threads = 4, .pipeline = 2});
-    for (const std::string schedule : {"gpipe", "1f1b", "interleaved"}) {
+    const Learned four_replicas = Learn("gpipe", {.num_threads = 4, .pipeline = 1});
+    for (const std::string schedule : {"gpipe", "1f1b", "1f1b_eager", "interleaved", "looped_bfs"}) {
         for (const TrainingLayout& layout : {TrainingLayout{.num_processes = 1, .num_threads = 2, .pipeline = 2},
                                              TrainingLayout{.num_processes = 2, .num_threads = 1, .pipeline = 2},
                                              TrainingLayout{.num_processes = 1, .num_threads = 4, .pipeline = 4},
@@ -32,6 +33,10 @@ TEST_P(GlooTrainingGrid, HasTheBitsOfOneRankAndOfReplicasInThreads) {
             SCOPED_TRACE(schedule);
             ExpectSame(Learn(schedule, layout), layout.num_replicas() == 1 ? one_rank : two_replicas, layout);
         }
+    }
+    for (const TrainingLayout& layout : {TrainingLayout{.num_processes = 2, .num_threads = 2, .pipeline = 1},
+                                         TrainingLayout{.num_processes = 4, .num_threads = 1, .pipeline = 1}}) {
+        ExpectSame(Learn("1f1b", layout), four_replicas, layout);
     }
 }
 
