@@ -5,7 +5,6 @@
 #include <exception>
 #include <filesystem>
 #include <memory>
-#include <new>
 #include <optional>
 #include <string>
 #include <system_error>
@@ -24,6 +23,7 @@
 #include "infini_train/include/comm/process_place.h"
 #include "infini_train/include/comm/run_ranks.h"
 #include "infini_train/include/common/error.h"
+#include "infini_train/include/common/error_text.h"
 #include "infini_train/include/common/str_cat.h"
 #include "infini_train/include/data/token_dataset.h"
 #include "infini_train/include/data/tokenizer.h"
@@ -269,11 +269,8 @@ int RunProgram(int argc, char** argv, ModelFactory make_model) {
     } catch (const Error& error) {
         std::fprintf(stderr, "%s\n", error.what());
         return error.exit_code();
-    } catch (const std::bad_alloc&) {
-        std::fprintf(stderr, "there is no more memory\n");
-        return 1;
     } catch (const std::exception& error) {
-        std::fprintf(stderr, "unexpected: %s\n", error.what());
+        std::fprintf(stderr, "%s\n", ErrorText(error).c_str());
         return 1;
     }
 }

@@ -14,6 +14,7 @@
 #include "infini_train/include/checkpoint/llmc_gpt2.h"
 #include "infini_train/include/checkpoint/llmc_llama3.h"
 #include "infini_train/include/common/error.h"
+#include "infini_train/include/common/error_text.h"
 
 DEFINE_string(output, "", "where to write");
 DEFINE_string(dtype, "", "float32 or bfloat16; empty: as the weights are stored");
@@ -98,7 +99,7 @@ int RunExport(int argc, char** argv, const std::string& usage, const std::vector
         std::fprintf(stderr, "%s\n", error.what());
         return error.exit_code();
     } catch (const std::exception& error) {
-        std::fprintf(stderr, "unexpected: %s\n", error.what());
+        std::fprintf(stderr, "%s\n", ErrorText(error).c_str());
         return 1;
     }
 }

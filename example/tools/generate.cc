@@ -29,6 +29,7 @@
 #include "infini_train/include/comm/process_place.h"
 #include "infini_train/include/comm/run_ranks.h"
 #include "infini_train/include/common/error.h"
+#include "infini_train/include/common/error_text.h"
 #include "infini_train/include/common/file.h"
 #include "infini_train/include/common/str_cat.h"
 #include "infini_train/include/data/tokenizer.h"
@@ -329,7 +330,7 @@ int main(int argc, char** argv) {
         std::fprintf(stderr, "%s\n", error.what());
         return error.exit_code();
     } catch (const std::exception& error) {
-        std::fprintf(stderr, "unexpected: %s\n", error.what());
+        std::fprintf(stderr, "%s\n", ErrorText(error).c_str());
         return 1;
     }
 }

@@ -27,6 +27,7 @@
 #include "example/tools/tokenize_reader.h"
 #include "example/tools/tokenize_shards.h"
 #include "infini_train/include/common/error.h"
+#include "infini_train/include/common/error_text.h"
 #include "infini_train/include/common/str_cat.h"
 #include "infini_train/include/data/token_file.h"
 #include "infini_train/include/data/tokenizer.h"
@@ -322,7 +323,7 @@ int main(int argc, char** argv) {
         std::fprintf(stderr, "tokenize: %s\n", error.what());
         return error.exit_code();
     } catch (const std::exception& error) {
-        std::fprintf(stderr, "tokenize: unexpected: %s\n", error.what());
+        std::fprintf(stderr, "tokenize: %s\n", infini_train::ErrorText(error).c_str());
         return 1;
     }
 }

@@ -5,7 +5,6 @@
 #include <exception>
 #include <filesystem>
 #include <map>
-#include <new>
 #include <set>
 #include <sstream>
 #include <string_view>
@@ -17,6 +16,7 @@
 #include "infini_train/include/comm/wait_error.h"
 #include "infini_train/include/common/atomic_file.h"
 #include "infini_train/include/common/error.h"
+#include "infini_train/include/common/error_text.h"
 #include "infini_train/include/common/str_cat.h"
 #include "infini_train/src/checkpoint/checkpoint_unit.h"
 #include "infini_train/src/checkpoint/manifest.h"
@@ -179,10 +179,8 @@ CheckpointWriter::Part CheckpointWriter::Write(const TrainingState& state) const
             files.push_back(WriteText(folder, kTrainingStateName, ToJson(state)));
         }
         return {.files = ToJson(files).dump()};
-    } catch (const std::bad_alloc&) {
-        return {.error = "there is no more memory"};
     } catch (const std::exception& exception) {
-        return {.error = exception.what()};
+        return {.error = ErrorText(exception)};
     }
 }
 

@@ -10,7 +10,6 @@
 #include <exception>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -24,6 +23,7 @@
 #include "infini_train/include/comm/wait_error.h"
 #include "infini_train/include/common/env.h"
 #include "infini_train/include/common/error.h"
+#include "infini_train/include/common/error_text.h"
 #include "infini_train/include/common/str_cat.h"
 #include "infini_train/src/comm/control_plane.h"
 #include "infini_train/src/comm/gloo_backend.h"
@@ -65,11 +65,6 @@ class KeepNumThreads {
     int before_;
 };
 
-std::string What(const std::exception& exception) {
-    const bool is_memory = dynamic_cast<const std::bad_alloc*>(&exception) != nullptr;
-    return is_memory ? "there is no more memory (std::bad_alloc)" : exception.what();
-}
-
 using RankWaits = std::vector<ControlPlane::RankWait>;
 
 /// One call of RunRanks.
@@ -108,7 +103,7 @@ class Run {
         } catch (const Error&) {
             throw;
         } catch (const std::exception& exception) {
-            throw Error({.what = What(exception), .kind = Error::Kind::kRuntime});
+            throw Error({.what = ErrorText(exception), .kind = Error::Kind::kRuntime});
         }
     }
 
@@ -259,7 +254,7 @@ class Run {
         }
         const auto* error = dynamic_cast<const Error*>(&exception);
         const bool is_bad_input = error != nullptr && error->exit_code() == 2;
-        const std::string what = What(exception);
+        const std::string what = ErrorText(exception);
         const bool is_first =
             outcome_.RankFailed(rank, what, is_bad_input ? Error::Kind::kBadInput : Error::Kind::kRuntime);
         // The ranks of this process first, whose errors then name the rank alone: Fail calls on_failure here, too.
