@@ -223,19 +223,19 @@ TEST(GlooConnections, EndAWaitWhileTheLogIsStuck) {
 TEST(GlooConnections, CutWhatIsUnderWayAtTheirEnd) {
     std::atomic<int> num_cut = 0;
     std::vector<std::thread> senders(2);
+    std::latch have_begun(2);  // the end of one would break the connection of the other
     RunConnections({}, [&](GlooConnections& connections) {
         const int rank = connections.process();
         connections.Connect(rank);
-        std::latch has_begun(1);
         // Nobody receives it.
         senders[static_cast<size_t>(rank)] = std::thread([&, rank] {
             const char byte = 0;
             const GlooTransfer transfer =
                 connections.Send({.process = 1 - rank, .id = 1}, &byte, 1, rank, [&] { return Something(1 - rank); });
-            has_begun.count_down();
+            have_begun.count_down();
             num_cut += connections.WaitQuietly(transfer) ? 0 : 1;
         });
-        has_begun.wait();
+        have_begun.wait();
         connections.Fail("the end");
         senders[static_cast<size_t>(rank)].join();
     });

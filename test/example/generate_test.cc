@@ -1,11 +1,13 @@
 #include "example/common/generate.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <semaphore>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -226,13 +228,18 @@ TEST(Generate, CallsOnTokenForEachNewOne) {
 
 TEST(Generate, NamesTheTokenThatItWaitsFor) {
     std::string error;
+    std::binary_semaphore has_token(0);  // rank 0 has the first one, and is about to wait for the second
     const auto text = [&](PipelineParallel& pipeline, const comm::Mesh& mesh) {
-        const auto fail = [](int32_t) { throw std::runtime_error("no more"); };
+        const auto fail = [&](int32_t) {
+            EXPECT_TRUE(has_token.try_acquire_for(std::chrono::seconds(20)));
+            throw std::runtime_error("no more");
+        };
         if (mesh.rank == 1) {
             Generate(pipeline, mesh, Spec(), kPrompt, {.num_tokens = 8, .on_token = fail});
         }
         try {
-            Generate(pipeline, mesh, Spec(), kPrompt, {.num_tokens = 8});
+            const auto go_on = [&](int32_t) { has_token.release(); };
+            Generate(pipeline, mesh, Spec(), kPrompt, {.num_tokens = 8, .on_token = go_on});
         } catch (const comm::WaitError& waited) {
             error = waited.what();
             throw;

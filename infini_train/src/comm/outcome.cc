@@ -43,4 +43,9 @@ bool Outcome::WaitForAll(double grace_s) {
     return changed_.wait_for(lock, std::chrono::duration<double>(grace_s), ended);
 }
 
+std::optional<Error> Outcome::FirstError() const {
+    const std::lock_guard lock(mutex_);
+    return first_error_;
+}
+
 }  // namespace infini_train::comm

@@ -25,14 +25,13 @@ class Outcome {
     void RankEnded();
     /// Waits for all ranks to end, for no more than grace_s from the first error on. False: some have not.
     bool WaitForAll(double grace_s);
-    /// After WaitForAll.
-    const std::optional<Error>& first_error() const { return first_error_; }
+    std::optional<Error> FirstError() const;
 
  private:
     bool SetFirst(const Error& error);
 
     int num_ranks_;
-    std::mutex mutex_;
+    mutable std::mutex mutex_;
     std::condition_variable changed_;
     std::optional<Error> first_error_;
     int num_ended_ = 0;

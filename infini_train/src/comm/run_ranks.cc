@@ -119,7 +119,7 @@ class Run {
             }
         }
         if (!outcome_.WaitForAll(options_.grace_s)) {
-            const Error error = WithWaits(*outcome_.first_error());
+            const Error error = WithWaits(*outcome_.FirstError());
             std::fprintf(stderr, "%s\n", error.what());
             // Not exit: it would destroy what the rank still uses.
             _exit(error.exit_code());
@@ -127,8 +127,9 @@ class Run {
         for (std::thread& thread : threads) {
             thread.join();
         }
-        if (outcome_.first_error().has_value()) {
-            throw WithWaits(*outcome_.first_error());
+        // Another process may fail after the ranks of this one have ended.
+        if (const std::optional<Error> first_error = outcome_.FirstError(); first_error.has_value()) {
+            throw WithWaits(*first_error);
         }
         control_->Leave();
         // Its watchdog must not tell a connection to the other processes that has ended.

@@ -142,7 +142,9 @@ GlooTransfer GlooConnections::Start(GlooTransfer transfer, const GlooChannel& ch
             transfer.buffer->recv(channel.process, slot);
         }
     } catch (const gloo::Exception&) {
-        throw WaitError({.rank = rank, .waited_for = awaited().text, .failure = WhyItBroke(channel.process)});
+        const std::string failure = WhyItBroke(channel.process);
+        CloseAll();
+        throw WaitError({.rank = rank, .waited_for = awaited().text, .failure = failure});
     }
     return transfer;
 }
@@ -215,19 +217,17 @@ void GlooConnections::Wait(const GlooTransfer& transfer, int rank, Clock::time_p
                        .deadline = deadline,
                        .awaited = &awaited,
                        .on_board = &on_board};
-    switch (WaitUntil(&waiting)) {
-        case Outcome::kDone:
-            return;
-        case Outcome::kTimedOut:
-            throw WaitError({.rank = rank, .waited_for = awaited().text, .timeout_s = options_.timeout_s});
-        case Outcome::kBroken:
-            throw WaitError({.rank = rank, .waited_for = awaited().text, .failure = WhyItBroke(transfer.process)});
-        case Outcome::kCut:
-            break;
+    const Outcome outcome = WaitUntil(&waiting);
+    if (outcome == Outcome::kDone) {
+        return;
     }
-    const std::lock_guard lock(mutex_);
-    CHECK(!failure_.empty()) << "rank " << rank << " waits after the end of the run";
-    throw WaitError({.rank = rank, .waited_for = awaited().text, .failure = failure_});
+    if (outcome == Outcome::kTimedOut) {
+        throw WaitError({.rank = rank, .waited_for = awaited().text, .timeout_s = options_.timeout_s});
+    }
+    const std::string failure = outcome == Outcome::kBroken ? WhyItBroke(transfer.process) : Failure();
+    CHECK(!failure.empty()) << "rank " << rank << " waits after the end of the run";
+    CloseAll();
+    throw WaitError({.rank = rank, .waited_for = awaited().text, .failure = failure});
 }
 
 bool GlooConnections::WaitQuietly(const GlooTransfer& transfer) {
@@ -262,9 +262,12 @@ void GlooConnections::Fail(const std::string& why) {
         }
         failed_.notify_all();
     }
-    // Closes the connections, so that whoever still connects goes on, and no byte goes to memory that its owner has
-    // given up. gloo does so when a wait of its own times out. Its Pair::close would reset them, and a process whose
-    // gloo has not yet taken a connection that is reset is ended by it.
+    CloseAll();
+}
+
+void GlooConnections::CloseAll() {
+    // gloo does so when a wait of its own times out. Its Pair::close would reset them, and a process whose gloo has not
+    // yet taken a connection that is reset is ended by it.
     char byte = 0;
     try {
         context_->createUnboundBuffer(&byte, sizeof(byte))->waitRecv(std::chrono::milliseconds(0));
@@ -273,10 +276,15 @@ void GlooConnections::Fail(const std::string& why) {
 }
 
 void GlooConnections::ThrowIfFailed(int rank) {
-    const std::lock_guard lock(mutex_);
-    if (!failure_.empty()) {
-        throw Error({.where = StrCat("rank ", rank), .what = failure_, .kind = Error::Kind::kRuntime});
+    const std::string failure = Failure();
+    if (!failure.empty()) {
+        throw Error({.where = StrCat("rank ", rank), .what = failure, .kind = Error::Kind::kRuntime});
     }
+}
+
+std::string GlooConnections::Failure() {
+    const std::lock_guard lock(mutex_);
+    return failure_;
 }
 
 void GlooConnections::Watch() {

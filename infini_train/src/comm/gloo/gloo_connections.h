@@ -103,10 +103,14 @@ class GlooConnections {
     Outcome WaitUntil(Waiting* waiting);
     /// Ends it at once, also if it has not begun.
     static void Abort(const Waiting& waiting);
+    std::string Failure();
     /// After the connection to a process broke: the failure that the control plane tells of, or else that.
     std::string WhyItBroke(int process);
     GlooTransfer Start(GlooTransfer transfer, const GlooChannel& channel, size_t size_bytes, int rank,
                        const std::function<Awaited()>& awaited);
+    /// The connections to all processes, so that whoever still connects goes on, and so that no byte comes from or goes
+    /// to memory after its owner has given it up: gloo's thread is in none of them any more when this returns.
+    void CloseAll();
     void Watch();
 
     GlooWorldOptions options_;
