@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 scripts/setup.sh
-tests=(comm_channel comm_process_group comm_run_ranks comm_gloo_connections comm_gloo_fault comm_gloo_link comm_gloo_process_group
+tests=(comm_channel comm_outcome comm_process_group comm_run_ranks comm_gloo_connections comm_gloo_fault comm_gloo_link comm_gloo_process_group
     nn_parallel_pp_send_recv nn_parallel_pp_pipeline_parallel nn_parallel_pp_pipeline_parallel_input)
 cmake --preset tsan >/dev/null
 cmake --build --preset tsan --target "${tests[@]/%/_test}"

@@ -220,6 +220,40 @@ TEST(GlooConnections, EndAWaitWhileTheLogIsStuck) {
     });
 }
 
+// gloo's thread has read from what is sent; the rank that never waits for its end writes there after the failure.
+// Whether it may is for the thread sanitizer to say.
+TEST(GlooConnections, GiveBackTheMemoryOfAllMessagesWhenAWaitIsCut) {
+    std::latch has_sent(1);
+    std::latch has_received(1);
+    RunConnections({}, [&](GlooConnections& connections) {
+        const int rank = connections.process();
+        const GlooChannel channel = {.process = 1 - rank, .id = 1};
+        const auto awaited = [&] { return Something(1 - rank); };
+        connections.Connect(rank);
+        std::vector<char> bytes(1000, static_cast<char>(rank));
+        if (rank == 1) {
+            has_sent.wait();  // so that it is gloo's thread that sends
+            const GlooTransfer transfer = connections.Receive(channel, bytes.data(), bytes.size(), rank, awaited);
+            connections.Wait(transfer, rank, connections.Deadline(), awaited);
+            EXPECT_EQ(bytes, std::vector<char>(bytes.size(), 0));
+            has_received.count_down();
+            return;
+        }
+        const GlooTransfer sent = connections.Send(channel, bytes.data(), bytes.size(), rank, awaited);
+        char byte = 0;
+        const GlooTransfer never = connections.Receive(channel, &byte, 1, rank, awaited);
+        has_sent.count_down();
+        std::thread fails([&] {
+            has_received.wait();
+            connections.Fail("process 1 ended");
+        });
+        const std::string error = ErrorOf([&] { connections.Wait(never, rank, connections.Deadline(), awaited); });
+        ExpectContains(error, "rank 0: process 1 ended while this one waited for something from rank 1");
+        bytes.assign(bytes.size(), 2);
+        fails.join();
+    });
+}
+
 TEST(GlooConnections, CutWhatIsUnderWayAtTheirEnd) {
     std::atomic<int> num_cut = 0;
     std::vector<std::thread> senders(2);
